@@ -84,7 +84,8 @@ TRL_RULES: tuple[Rule, ...] = (
     Rule("_save_checkpoint", "checkpoint"),
     Rule("evaluate", "eval"),
     Rule("empty_cache", "cache_clear"),
-    Rule("gather", "other"),
+    Rule("gather", CONTAINER),
+    Rule("gather_object", CONTAINER),
     Rule("log", "other"),
 )
 """TRL 0.16-1.16 ``GRPOTrainer`` (trl/trainer/grpo_trainer.py, trl/extras/profiling.py, trl/generation/vllm_generation.py).

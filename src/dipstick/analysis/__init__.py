@@ -1,0 +1,1 @@
+"""Pure functions of a recording: intervals, phases, waits, telemetry, states, dips, stragglers."""

@@ -1,0 +1,1 @@
+"""From findings to a report: the answer, what is missing, receipts."""

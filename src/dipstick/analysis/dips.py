@@ -1,0 +1,225 @@
+"""Dips of utilization and of work: hysteresis on window means, against a local baseline.
+
+A dip begins where a window mean falls below half the baseline and ends where it rises above 0.7 of it
+(methods 2.4; a single cut at 0.5 gives 18 times the spurious dips). Thresholds on window means put edges
+up to a window off, so each edge is moved by the share of its window that the dip fills.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dipstick import phases
+from dipstick.analysis.intervals import indicator, integral, sample
+from dipstick.analysis.telemetry import Series
+from dipstick.model import Dip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from dipstick.analysis.timeline import RankTimeline
+    from dipstick.model import FloatArray, IntArray
+    from dipstick.model import Series as SeriesName
+
+ENTER, LEAVE = 0.5, 0.7
+BASELINE_PERCENTILE = 80.0
+BASELINE_STEPS = 2
+BUSY_PHASES = ("generate", "logprobs", "forward", "backward", "optimizer")
+TOGETHER = 0.5
+USED_PCT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Dips of one series: edges (ns, refined), depth and deficit below the local baseline."""
+
+    start: IntArray
+    end: IntArray
+    depth: FloatArray
+    baseline: FloatArray
+    deficit_gpu_s: FloatArray
+
+    def __len__(self) -> int:
+        """How many dips there are."""
+        return len(self.start)
+
+
+def find(series: Series, baseline: FloatArray, counter_window_ns: int) -> Found:
+    """Dips of one series of window means.
+
+    Args:
+        series: Percent; NaN ends a dip (not measured is not low).
+        baseline: Local baseline of each window (percent).
+        counter_window_ns: A dip must last this long, and two samples.
+
+    Example: windows of 1 s at 100, 100, 40, 0, 0, 60, 100 hold one dip; its edges are moved into the
+    partly filled windows: 0.6 of the third and 0.4 of the sixth belong to it, so it lasts 3.0 s.
+    """
+    value = series.value
+    mark = np.where(
+        value < ENTER * baseline, 1, np.where((value > LEAVE * baseline) | np.isnan(value), -1, 0)
+    )
+    after_gap = np.concatenate([[True], series.t0[1:] > series.t1[:-1]])
+    inside = _held(np.where(after_gap & (mark == 0), -1, mark))
+    first = np.flatnonzero(inside & (after_gap | ~np.concatenate([[False], inside[:-1]])))
+    last = np.flatnonzero(inside & np.append(after_gap[1:] | ~inside[1:], True))
+    shortest = np.maximum(counter_window_ns, 0)
+    long_enough = (
+        (series.t1[last] - series.t0[first] >= shortest) & (last > first) if len(first) else first > 0
+    )
+    return _measure(series, baseline, first[long_enough], last[long_enough])
+
+
+def _held(mark: IntArray) -> npt.NDArray[np.bool_]:
+    """Hysteresis: the last decided mark holds until the next one."""
+    decided = np.maximum.accumulate(np.where(mark != 0, np.arange(len(mark)), -1))
+    return np.where(decided >= 0, mark[np.clip(decided, 0, None)] == 1, False)
+
+
+def _measure(series: Series, baseline: FloatArray, first: IntArray, last: IntArray) -> Found:
+    if not len(first):
+        none = np.zeros(0)
+        return Found(first, first, none, none, none)
+    width = series.t1 - series.t0
+    # reduceat works on [first, last], expressed as alternating slices
+    cuts = np.stack([first, last + 1], axis=1).ravel()
+    low = np.minimum.reduceat(np.append(series.value, np.inf), cuts)[0::2]
+    base = (np.add.reduceat(np.append(baseline, 0.0), cuts)[0::2]) / (last - first + 1)
+    lost = np.maximum(baseline - np.nan_to_num(series.value, nan=0.0), 0.0) * width / 1e11
+    deficit = np.add.reduceat(np.append(lost, 0.0), cuts)[0::2]
+    start = series.t0[first] + _moved(series, base, low, first, first - 1)
+    end = series.t1[last] - _moved(series, base, low, last, last + 1)
+    return Found(start, np.maximum(end, start), base - low, base, deficit)
+
+
+def _moved(series: Series, base: FloatArray, low: FloatArray, edge: IntArray, beyond: IntArray) -> IntArray:
+    """How far the dip's edge lies inside its edge window (ns; negative: in the window beyond it)."""
+    depth = np.maximum(base - low, 1e-9)
+    width = series.t1 - series.t0
+    filled = np.clip((base - series.value[edge]) / depth, 0, 1)
+    inward = ((1 - filled) * width[edge]).astype(np.int64)
+    near = np.clip(beyond, 0, len(series.value) - 1)
+    touching = (near == beyond) & (
+        np.minimum(np.abs(series.t1[near] - series.t0[edge]), np.abs(series.t0[near] - series.t1[edge])) == 0
+    )
+    spill = np.where(touching, np.clip(np.nan_to_num((base - series.value[near]) / depth), 0, 1), 0.0)
+    outward = np.where(filled >= 1 - 1e-9, spill * width[near], 0).astype(np.int64)
+    moved: IntArray = inward - outward
+    return moved
+
+
+def baseline_of(series: Series, timeline: RankTimeline | None) -> FloatArray:
+    """Local baseline of each window: the 80th percentile over busy phases of steps k-2 to k+2.
+
+    Without steps it is one 80th percentile of the windows above 1 % (a GPU that rests half the run has not
+    halved its plateau).
+    """
+    busy = series.value > USED_PCT
+    if timeline is None or not len(timeline.steps):
+        return np.full(len(series.value), _percentile(series.value[busy]))
+    middle = (series.t0 + series.t1) // 2
+    code = sample(timeline.edges, timeline.code, middle, phases.UNATTRIBUTED)
+    chosen = np.isin(code, [phases.CODE[p] for p in BUSY_PHASES]) & ~np.isnan(series.value)
+    if not chosen.any():
+        return np.full(len(series.value), _percentile(series.value[busy]))
+    step = np.searchsorted(timeline.steps.t0, middle, side="right") - 1
+    per_step = _rolling(step[chosen], series.value[chosen], len(timeline.steps))
+    local: FloatArray = per_step[np.clip(step, 0, len(per_step) - 1)]
+    return local
+
+
+def _rolling(step: IntArray, value: FloatArray, steps: int) -> FloatArray:
+    """80th percentile over the windows of steps k-2..k+2; steps without any take their neighbours'."""
+    bounds = np.searchsorted(step, np.arange(steps + 1))
+    out = np.full(steps, np.nan)
+    for k in range(steps):
+        pool = value[bounds[max(k - BASELINE_STEPS, 0)] : bounds[min(k + BASELINE_STEPS + 1, steps)]]
+        if len(pool):
+            out[k] = _percentile(pool)
+    known = np.flatnonzero(~np.isnan(out))
+    return np.interp(np.arange(steps), known, out[known])
+
+
+def _percentile(values: FloatArray) -> float:
+    """80th percentile by partition (the lower of the two neighbours); 0 for none."""
+    if not len(values):
+        return 0.0
+    at = int((len(values) - 1) * BASELINE_PERCENTILE / 100)
+    return float(np.partition(values, at)[at])
+
+
+def mean_series(parts: Sequence[Series], period_ns: int) -> Series:
+    """The job's series: the mean over its GPUs on one regular grid."""
+    start, end = min(int(s.t0[0]) for s in parts), max(int(s.t1[-1]) for s in parts)
+    edges = np.arange(start, end + max(period_ns, 1), max(period_ns, 1), dtype=np.int64)
+    stacked = np.stack([s.mean_over(edges[:-1], edges[1:]) for s in parts])
+    known = ~np.isnan(stacked).any(axis=0)
+    return Series(edges[:-1][known], edges[1:][known], stacked[:, known].mean(axis=0))
+
+
+def describe(
+    found: Found, *, host: str, gpu: int | None, timeline: RankTimeline | None, series: SeriesName
+) -> list[Dip]:
+    """Dips as dataclasses, with the phase that fills each and the lag to that phase's start."""
+    phase, boundary, lag = _phases_of(found, timeline)
+    return [
+        Dip(
+            host=host, gpu=gpu, start_s=int(found.start[i]) / 1e9, end_s=int(found.end[i]) / 1e9,
+            depth_pct=float(found.depth[i]), baseline_pct=float(found.baseline[i]),
+            deficit_gpu_s=float(found.deficit_gpu_s[i]),
+            phase=phase[i], boundary=boundary[i], boundary_lag_s=lag[i], series=series, scope="gpu",
+        )
+        for i in range(len(found))
+    ]  # fmt: skip
+
+
+def _phases_of(
+    found: Found, timeline: RankTimeline | None
+) -> tuple[list[str | None], list[str | None], list[float | None]]:
+    none: list[None] = [None] * len(found)
+    if timeline is None or not len(found):
+        return list(none), list(none), list(none)
+    times = np.unique(np.concatenate([found.start, found.end]))
+    until = timeline.phase_ns_until(times)
+    spent = until[np.searchsorted(times, found.end)] - until[np.searchsorted(times, found.start)]
+    code = spent.argmax(axis=1)
+    names: list[str | None] = [phases.PHASES[c] if spent[i, c] else None for i, c in enumerate(code)]
+    lags: list[float | None] = list(none)
+    for wanted in np.unique(code):
+        mine = np.flatnonzero(code == wanted)
+        for i, lag in zip(mine, _lags(timeline, int(wanted), found.start[mine]), strict=True):
+            lags[i] = float(lag) if names[i] else None
+    return names, names, lags
+
+
+def _lags(timeline: RankTimeline, code: int, start: IntArray) -> FloatArray:
+    """Seconds from the nearest start of the phase to each dip's start (positive: the dip starts later)."""
+    here = timeline.code == code
+    starts = timeline.edges[:-1][here & ~np.concatenate([[False], here[:-1]])]
+    if not len(starts):
+        return np.full(len(start), np.nan)
+    right = np.searchsorted(starts, start)
+    before, after = starts[np.clip(right - 1, 0, None)], starts[np.clip(right, None, len(starts) - 1)]
+    near = np.where(np.abs(start - before) <= np.abs(after - start), before, after)
+    lag: FloatArray = (start - near) / 1e9
+    return lag
+
+
+def with_scope(per_gpu: Sequence[tuple[Found, Sequence[Dip]]]) -> list[Dip]:
+    """Tell job-wide dips from one-GPU dips: ``job`` if every other used GPU dips during half of it or more."""
+    shapes = [indicator(found.start, found.end) for found, _ in per_gpu]
+    out: list[Dip] = []
+    for mine, (found, dips) in enumerate(per_gpu):
+        others = [shape for i, shape in enumerate(shapes) if i != mine]
+        width = np.maximum(found.end - found.start, 1)
+        share = [(integral(*shape, found.end) - integral(*shape, found.start)) / width for shape in others]
+        joined = np.sum([s >= TOGETHER for s in share], axis=0) if share else np.zeros(len(found), np.int64)
+        for dip, count in zip(dips, joined, strict=True):
+            scope = "job" if count == len(others) else "gpu" if count == 0 else "some"
+            out.append(replace(dip, scope=scope))  # type: ignore[arg-type] # mypy widens the literal
+    return out

@@ -1,0 +1,260 @@
+"""All analyses of the spine over one recording, in order; pure, and the only place that knows the order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from dipstick import phases
+from dipstick.analysis import dips as dip
+from dipstick.analysis.breakdown import GpuOfRank, break_down
+from dipstick.analysis.spans import read_lanes
+from dipstick.analysis.states import CODE, Context, StateSeries, classify
+from dipstick.analysis.stragglers import find_stragglers
+from dipstick.analysis.telemetry import Series, Signals, read_signals
+from dipstick.analysis.timeline import RankTimeline, build
+from dipstick.analysis.waits import Meetings, meet, paint_waits
+from dipstick.model import HOLLOW_STATES, STATES, Breakdown, Dip, GpuStates, Note, Stragglers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dipstick.model import FloatArray, IntArray
+    from dipstick.recording.reader import Recording
+
+    GpuKey = tuple[str, int]
+
+COPY_PHASES = ("weight_sync", "checkpoint")
+COPY_EVENTS = ("weight_sync", "checkpoint", "sleep", "wake")
+USED_MEAN_PCT = 1.0
+NOT_UNDERSTOOD = ("MIG", "AMD", "Instinct", "Radeon")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU with everything known about it."""
+
+    signals: Signals
+    states: StateSeries
+    rank: int | None
+    used: bool
+
+    @property
+    def key(self) -> GpuKey:
+        """Host and index."""
+        return self.signals.host, self.signals.gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the analyses found; the verdicts make a report of it."""
+
+    window: tuple[int, int]
+    timelines: tuple[RankTimeline, ...]
+    meetings: tuple[Meetings, ...]
+    gpus: tuple[Gpu, ...]
+    states: tuple[GpuStates, ...]
+    states_all: tuple[GpuStates, ...]
+    breakdown: Breakdown | None
+    dips: tuple[Dip, ...]
+    job_dips: tuple[Dip, ...]
+    stragglers: Stragglers | None
+    notes: tuple[Note, ...]
+
+
+def analyse(recording: Recording) -> Findings:
+    """Run every analysis over the recording. Missing tables make missing parts, never zeros."""
+    whole = (0, recording.end_unix_ns - recording.start_unix_ns)
+    processes = recording.table("processes")
+    lanes, homeless = read_lanes(recording.table("spans"), processes)
+    bare, window = build(lanes, whole)
+    meetings = meet(bare)
+    timelines = paint_waits(bare, meetings)
+    gpus, notes = _gpus(recording, processes, timelines, window)
+    of_rank = _of_rank(gpus)
+    found = break_down(timelines, meetings, of_rank) if timelines else None
+    per_gpu, job = _dips(gpus, timelines)
+    return Findings(
+        window=window,
+        timelines=tuple(timelines),
+        meetings=tuple(meetings),
+        gpus=tuple(gpus),
+        states=tuple(_states(gpu, window) for gpu in gpus),
+        states_all=tuple(_states(gpu, whole) for gpu in gpus),
+        breakdown=found,
+        dips=tuple(per_gpu),
+        job_dips=tuple(job),
+        stragglers=find_stragglers(timelines, meetings, recording.table("jobs")) if timelines else None,
+        notes=(*recording.notes, *notes, *_span_notes(timelines, homeless)),
+    )
+
+
+def _gpus(
+    recording: Recording, processes: pl.DataFrame, timelines: Sequence[RankTimeline], window: tuple[int, int]
+) -> tuple[list[Gpu], list[Note]]:
+    signals = read_signals(recording.table("gpu"), recording.table("gpu_counters"))
+    owner, notes = _owners([(s.host, s.gpu) for s in signals], processes, timelines)
+    names = {
+        (host, gpu): name or ""
+        for host, gpu, name in recording.table("gpus").select("host", "gpu", "name").iter_rows()
+    }
+    gpus = []
+    for signal in signals:
+        rank = owner.get((signal.host, signal.gpu))
+        mine = [t for t in timelines if t.rank == rank]
+        context = Context(_pieces(mine, phases.WAIT_PHASES), _pieces(mine, COPY_PHASES), window)
+        known = not any(word in names.get((signal.host, signal.gpu), "") for word in NOT_UNDERSTOOD)
+        gpus.append(
+            Gpu(
+                signal,
+                classify(signal, context, understood=known),
+                rank,
+                rank is not None or _is_used(signal),
+            )
+        )
+    return gpus, notes
+
+
+def _is_used(signals: Signals) -> bool:
+    """A GPU is used if it averages 1 % or ever leaves idle for a tenth of a percent of the time."""
+    value, width = signals.util.value, signals.util.t1 - signals.util.t0
+    known = ~np.isnan(value)
+    mean = float(np.average(value[known], weights=width[known])) if width[known].sum() else 0.0
+    return mean >= USED_MEAN_PCT
+
+
+def _owners(
+    gpus: list[GpuKey], processes: pl.DataFrame, timelines: Sequence[RankTimeline]
+) -> tuple[dict[GpuKey, int], list[Note]]:
+    """Which rank runs on which GPU: from the processes table, else by order where the counts match."""
+    ranks = {t.rank for t in timelines}
+    known = processes.filter(
+        pl.col("rank").is_not_null() & pl.col("gpu").is_not_null() & (pl.col("gpu") >= 0)
+    )
+    owner = {
+        (host, gpu): rank
+        for host, gpu, rank in known.select(pl.col("host").cast(pl.String), "gpu", "rank")
+        .sort("rank")
+        .iter_rows()
+        if rank in ranks
+    }
+    if owner or not ranks:
+        return owner, []
+    if len(ranks) == len(gpus):
+        note = Note(
+            "warning", "which rank runs on which GPU was not recorded: ranks were matched to GPUs in order"
+        )
+        return dict(zip(gpus, sorted(ranks), strict=True)), [note]
+    return {}, [
+        Note(
+            "warning",
+            f"{len(ranks)} ranks and {len(gpus)} GPUs, and no record of which runs where: GPU time per phase can't be told",
+        )
+    ]
+
+
+def _pieces(timelines: Sequence[RankTimeline], names: Sequence[str]) -> tuple[IntArray, IntArray]:
+    """When any of these ranks is in one of these phases."""
+    wanted = [phases.CODE[name] for name in names]
+    masks = [(t, np.isin(t.code, wanted)) for t in timelines]
+    none = np.zeros(0, np.int64)
+    starts = np.concatenate([none, *(t.edges[:-1][mask] for t, mask in masks)])
+    ends = np.concatenate([none, *(t.edges[1:][mask] for t, mask in masks)])
+    return starts, ends
+
+
+def _of_rank(gpus: Sequence[Gpu]) -> dict[int, list[GpuOfRank]]:
+    found: dict[int, list[GpuOfRank]] = {}
+    for gpu in gpus:
+        if gpu.rank is not None:
+            found.setdefault(gpu.rank, []).append(GpuOfRank(gpu.states, gpu.signals.util))
+    return found
+
+
+def _states(gpu: Gpu, span: tuple[int, int]) -> GpuStates:
+    start, end = np.asarray([span[0]], np.int64), np.asarray([span[1]], np.int64)
+    seconds = {name: float(gpu.states.seconds(code, start, end)[0]) for name, code in CODE.items()}
+    mean = gpu.signals.util.mean_over(start, end)[0]
+    return GpuStates(
+        host=gpu.signals.host,
+        gpu=gpu.signals.gpu,
+        seconds=seconds,
+        recorded_s=sum(seconds.values()),
+        util_mean_pct=None if np.isnan(mean) else float(mean),
+        used=gpu.used,
+        idle_power_w=gpu.states.idle_power_w,
+        method=gpu.states.method,
+    )
+
+
+def work_series(states: StateSeries) -> Series:
+    """Utilization minus hollow time, in percent, on the classification windows."""
+    hollow = np.isin(states.code, [STATES.index(name) for name in HOLLOW_STATES])
+    work: FloatArray = np.where(hollow, 0.0, states.active) * 100
+    return Series(states.windows.t0, states.windows.t1, work)
+
+
+def _dips(gpus: Sequence[Gpu], timelines: Sequence[RankTimeline]) -> tuple[list[Dip], list[Dip]]:
+    """Dips of every used GPU and of the job, on utilization and on work."""
+    used = [gpu for gpu in gpus if gpu.used]
+    by_rank = {t.rank: t for t in timelines}
+    per_gpu: list[Dip] = []
+    job: list[Dip] = []
+    for name in ("utilization", "work"):
+        series = [
+            _clipped(g.signals.util if name == "utilization" else work_series(g.states), timelines)
+            for g in used
+        ]
+        rows = []
+        for gpu, one in zip(used, series, strict=True):
+            timeline = by_rank.get(-1 if gpu.rank is None else gpu.rank)
+            found = dip.find(one, dip.baseline_of(one, timeline), gpu.signals.window_ns)
+            host, index = gpu.key
+            rows.append((found, dip.describe(found, host=host, gpu=index, timeline=timeline, series=name)))
+        per_gpu += dip.with_scope(rows)
+        job += _job_dips(used, series, timelines, name)
+    return per_gpu, job
+
+
+def _clipped(series: Series, timelines: Sequence[RankTimeline]) -> Series:
+    """The series inside the analysis window (start-up is not a dip)."""
+    if not timelines:
+        return series
+    return series.clip(int(timelines[0].edges[0]), int(timelines[0].edges[-1]))
+
+
+def _job_dips(
+    used: Sequence[Gpu], series: Sequence[Series], timelines: Sequence[RankTimeline], name: str
+) -> list[Dip]:
+    """Dips of the mean over the job's GPUs; phases are those of the first rank."""
+    usable = [s for s in series if len(s.t0)]
+    if len(usable) < 2:  # noqa: PLR2004 - one GPU's dips are the job's
+        return []
+    mean = dip.mean_series(usable, max(g.signals.period_ns for g in used))
+    first = timelines[0] if timelines else None
+    found = dip.find(mean, dip.baseline_of(mean, first), max(g.signals.window_ns for g in used))
+    dips = dip.describe(found, host="", gpu=None, timeline=first, series=name)  # type: ignore[arg-type] # literal
+    return dip.with_scope([(found, dips)])
+
+
+def _span_notes(timelines: Sequence[RankTimeline], homeless: int) -> list[Note]:
+    notes = []
+    if homeless:
+        notes.append(Note("warning", f"{homeless} spans belong to no known rank and were left out"))
+    crossings = sum(t.main.nesting.crossings for t in timelines)
+    if crossings:
+        notes.append(
+            Note(
+                "warning",
+                f"{crossings} spans overlap a later span of their thread; the later start was taken as the inner one",
+            )
+        )
+    stepless = [str(t.rank) for t in timelines if not len(t.steps)]
+    if stepless:
+        notes.append(
+            Note("warning", f"no steps on rank {', '.join(stepless)}: its waits can't be worked out")
+        )
+    return notes

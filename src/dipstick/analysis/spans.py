@@ -1,0 +1,178 @@
+"""Framework spans as arrays per rank, with the phase that each span means.
+
+A span takes the phase of its rule in ``dipstick.phases``; containers and unknown names inherit the phase
+of the span around them, so an unknown helper inside the reward function counts as reward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from dipstick import phases
+from dipstick.analysis.intervals import NONE, Nesting, nest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from dipstick.model import CodeArray, IntArray
+
+INHERIT = 255
+"""Marks names that mean nothing by themselves (containers, steps, unknown helpers)."""
+
+RULES: tuple[phases.Rule, ...] = phases.TRL_RULES + phases.PLAIN_RULES
+_COLUMNS = ("rank", "pid", "tid", "t0_ns", "t1_ns", "name", "phase", "step")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Spans of one thread of one rank, sorted by start (ties longest first).
+
+    Attributes:
+        names: Distinct span names without trainer class; ``name`` indexes it.
+        declared: Phase code a span was recorded with, or ``INHERIT`` where it has none.
+        step: The framework's step number, -1 before training or where unknown.
+    """
+
+    rank: int
+    names: tuple[str, ...]
+    t0: IntArray
+    t1: IntArray
+    name: IntArray
+    declared: CodeArray
+    step: IntArray
+
+    def called(self, *wanted: str) -> npt.NDArray[np.bool_]:
+        """Mask of the spans with one of these short names."""
+        codes = [i for i, name in enumerate(self.names) if name in wanted]
+        mask: npt.NDArray[np.bool_] = np.isin(self.name, codes)
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedLane:
+    """A lane with its nesting, the phase of each span, and which spans open their phase."""
+
+    lane: Lane
+    nesting: Nesting
+    phase: CodeArray
+    opens_phase: npt.NDArray[np.bool_]
+
+    def pieces(self) -> tuple[IntArray, CodeArray]:
+        """The exclusive phases as a step function; time outside spans is ``unattributed``."""
+        owner = self.nesting.owner
+        code = np.where(owner == NONE, phases.UNATTRIBUTED, self.phase[owner]) if len(owner) else owner
+        return self.nesting.edges, code.astype(np.uint8)
+
+
+def read_lanes(spans: pl.DataFrame, processes: pl.DataFrame) -> tuple[list[Lane], int]:
+    """Split the spans table into lanes; returns them and the rows whose rank nobody knows.
+
+    Args:
+        spans: Columns of the ``spans`` table (times in ns since start).
+        processes: Columns ``pid, rank``, to fill ranks that spans lack.
+    """
+    names, coded = _short_names(spans["name"])
+    table = spans.select(
+        _rank_column(spans, processes), "pid", "tid", "t0_ns", "t1_ns",
+        pl.Series("name", coded), pl.Series("declared", _declared(spans["phase"])), pl.col("step").fill_null(-1),
+    )  # fmt: skip
+    known = table.filter(pl.col("rank").is_not_null())
+    lanes = [_lane(rank, names, part) for rank, part in _by_thread(known)]
+    return lanes, table.height - known.height
+
+
+def _by_thread(table: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    keys = table.select("rank", "pid", "tid").unique().sort("rank", "pid", "tid", nulls_last=False)
+    for rank, pid, tid in keys.iter_rows():
+        same = (pl.col("rank") == rank) & pl.col("pid").eq_missing(pid) & pl.col("tid").eq_missing(tid)
+        yield rank, table.filter(same)
+
+
+def _lane(rank: int, names: tuple[str, ...], part: pl.DataFrame) -> Lane:
+    t0, t1 = part["t0_ns"].to_numpy(), part["t1_ns"].to_numpy()
+    order = np.lexsort((-t1, t0))
+    step = part["step"].to_numpy()[order].astype(np.int64)
+    name = part["name"].to_numpy()[order]
+    return Lane(rank, names, t0[order], t1[order], name, part["declared"].to_numpy()[order], step)
+
+
+def _rank_column(spans: pl.DataFrame, processes: pl.DataFrame) -> pl.Series:
+    """Rank of each span: its own, else its process's, else 0 where there is only one process."""
+    rank = spans["rank"].cast(pl.Int64)
+    if not rank.null_count():
+        return rank.alias("rank")
+    known = processes.filter(pl.col("rank").is_not_null()).unique("pid")
+    by_pid = spans["pid"].replace_strict(
+        known["pid"], known["rank"].cast(pl.Int64), default=None, return_dtype=pl.Int64
+    )
+    filled = rank.fill_null(by_pid)
+    if spans["pid"].n_unique() == 1 and rank.null_count() == len(rank):
+        filled = filled.fill_null(0)
+    return filled.alias("rank")
+
+
+def encode(column: pl.Series) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Distinct strings, sorted, and for each row its index; null rows get the index after the last."""
+    distinct = column.drop_nulls().unique().cast(pl.String).sort()
+    codes = column.cast(pl.Enum(distinct)).to_physical().cast(pl.Int64).fill_null(len(distinct))
+    return distinct.to_list(), codes.to_numpy()
+
+
+def _short_names(column: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.int16]]:
+    distinct, codes = encode(column)
+    short = [phases.short_name(name) for name in distinct] + [""]
+    return tuple(short), codes.astype(np.int16)
+
+
+def _declared(column: pl.Series) -> CodeArray:
+    distinct, codes = encode(column)
+    table = [phases.CODE.get(name, INHERIT) for name in distinct] + [INHERIT]
+    return np.asarray(table, np.uint8)[codes]
+
+
+def resolve(lane: Lane, rules: Sequence[phases.Rule] = RULES) -> ResolvedLane:
+    """Nest the lane and give every span its phase, level by level from the outside in.
+
+    Example: ``step > compute_loss > _get_per_token_logps`` gives unattributed, forward, forward;
+    the same logps span under ``_prepare_inputs`` gives logprobs.
+    """
+    nesting = nest(lane.t0, lane.t1)
+    plain, nested = _tables(lane.names, rules)
+    own = np.where(lane.declared != INHERIT, lane.declared, plain[lane.name])
+    phase, around = np.zeros(len(own), np.uint8), np.zeros(len(own), np.uint8)
+    inside = np.zeros((len(nested), len(own)), np.bool_)
+    for depth in range(int(nesting.level.max(initial=0)) + 1):
+        at = np.flatnonzero(nesting.level == depth)
+        outer = nesting.parent[at]
+        rooted = outer == NONE
+        around[at] = np.where(rooted, phases.UNATTRIBUTED, phase[outer])
+        mine = own[at]
+        for row, (name, container, code) in enumerate(nested):
+            inside[row, at] = ~rooted & (inside[row, outer] | (lane.name[outer] == container))
+            hit = inside[row, at] & (lane.name[at] == name) & (lane.declared[at] == INHERIT)
+            mine = np.where(hit, code, mine)
+        phase[at] = np.where(mine == INHERIT, around[at], mine)
+    return ResolvedLane(lane, nesting, phase, phase != around)
+
+
+def _tables(
+    names: tuple[str, ...], rules: Sequence[phases.Rule]
+) -> tuple[CodeArray, list[tuple[int, int, int]]]:
+    """Rules by name index: phase of each name anywhere, and (name, container, phase) for names inside others."""
+    index = {name: i for i, name in reversed(list(enumerate(names)))}
+    plain = np.full(len(names), INHERIT, np.uint8)
+    nested: list[tuple[int, int, int]] = []
+    for rule in reversed(rules):  # the first matching rule of a name wins
+        code = phases.CODE.get(rule.phase, INHERIT)
+        same = [i for i, name in enumerate(names) if name == rule.name]
+        if rule.inside:
+            nested += [(i, index[rule.inside], code) for i in same if rule.inside in index]
+        else:
+            plain[same] = code
+    return plain, nested

@@ -1,0 +1,244 @@
+"""GPU telemetry as windows: what each sample stands for, and all signals on one set of windows per GPU.
+
+An NVML sample is a mean over the past: it stands for ``[t - window, t]``, not for the instant t. Three
+clocks meet here, and each has its own lag (measured against the phases of our H200 recordings):
+
+- the driver's sample buffer stamps its windows itself: +20 ms;
+- a *poll* returns the last window that was complete, on average half a window old (+100-140 ms seen with
+  200 ms windows): polled samples are moved back by half their window;
+- GPM rows come about 100-140 ms late: the lag is estimated from the data, by where the counters agree best
+  with utilization, before the two are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from dipstick import clock
+from dipstick.analysis.intervals import integral
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dipstick.model import FloatArray, IntArray
+
+COUNTERS: tuple[str, ...] = (
+    "gr_active_pct", "sm_active_pct", "tensor_active_pct", "dram_active_pct",
+    "pcie_rx_mib_s", "pcie_tx_mib_s", "nvlink_rx_mib_s", "nvlink_tx_mib_s",
+)  # fmt: skip
+POLLED: tuple[str, ...] = ("mem_util_pct", "power_w", "sm_mhz")
+
+LAGS_NS = range(0, 320_000_000, 20_000_000)
+LAG_WINDOWS = 20_000
+LAG_CORRELATION = 0.5
+BUFFER_COVERAGE = 0.95
+"""The driver's sample buffer is used where it covers this share of what the poll covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A piecewise signal: value i holds on [t0[i], t1[i]); gaps are gaps, NaN is not measured."""
+
+    t0: IntArray
+    t1: IntArray
+    value: FloatArray
+
+    @property
+    def recorded_ns(self) -> int:
+        """Nanoseconds that samples cover."""
+        return int((self.t1 - self.t0).sum())
+
+    def mean_over(self, t0: IntArray, t1: IntArray) -> FloatArray:
+        """Mean of the signal over each interval's covered part; NaN where nothing is covered.
+
+        Example: 100 on [0, 2) and 0 on [2, 4) has mean 50 over [1, 3) and 100 over [-5, 1).
+        """
+        known = ~np.isnan(self.value)
+        edges, weight, rate = _as_steps(self.t0[known], self.t1[known], self.value[known])
+        covered = integral(edges, weight, t1) - integral(edges, weight, t0)
+        total = integral(edges, rate, t1) - integral(edges, rate, t0)
+        mean: FloatArray = np.divide(total, covered, out=np.full(len(t0), np.nan), where=covered > 0)
+        return mean
+
+    def clip(self, start: int, end: int) -> Series:
+        """The part inside [start, end)."""
+        t0, t1 = np.clip(self.t0, start, end), np.clip(self.t1, start, end)
+        keep = t1 > t0
+        return Series(t0[keep], t1[keep], self.value[keep])
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Everything known of one GPU.
+
+    Attributes:
+        util: ``utilization.gpu`` in percent, each value over the time it stands for.
+        windows: The classification windows with the mean utilization (percent) of each: the counters'
+            windows where there are counters, else the utilization's own.
+        counters: Per window, the signals of ``COUNTERS`` (NaN where absent).
+        polled: Per window, memory utilization (percent), power (W), SM clock (MHz).
+        source: ``buffer``, ``poll`` or ``counters`` (graphics-engine active stands in for utilization).
+        period_ns: Median distance of two utilization samples; window_ns: the counter's own window.
+        gaps_ns: Lengths of the holes in the utilization's time axis.
+        counter_lag_ns: By how much the counters' time stamps were found to be late, and were moved back.
+    """
+
+    host: str
+    gpu: int
+    util: Series
+    windows: Series
+    counters: dict[str, FloatArray]
+    polled: dict[str, FloatArray]
+    source: str
+    period_ns: int
+    window_ns: int
+    gaps_ns: IntArray
+    counter_lag_ns: int
+
+
+def read_signals(gpu: pl.DataFrame, counters: pl.DataFrame) -> list[Signals]:
+    """Signals of every GPU that has any utilization (or, failing that, graphics-engine active)."""
+    return [s for host, index in _gpus(gpu, counters) if (s := _signals(host, index, gpu, counters))]
+
+
+def _gpus(*tables: pl.DataFrame) -> Iterator[tuple[str, int]]:
+    keys = (
+        pl.concat([t.select(pl.col("host").cast(pl.String), "gpu") for t in tables])
+        .unique()
+        .sort("host", "gpu")
+    )
+    return keys.iter_rows()
+
+
+def _only(table: pl.DataFrame, host: str, index: int) -> pl.DataFrame:
+    return table.filter((pl.col("gpu") == index) & pl.col("host").cast(pl.String).eq_missing(host))
+
+
+def _signals(host: str, index: int, gpu: pl.DataFrame, counters: pl.DataFrame) -> Signals | None:
+    rows, profile = _only(gpu, host, index), _only(counters, host, index)
+    source, chosen = _utilization_rows(rows, profile)
+    if chosen.is_empty():
+        return None
+    t, values = chosen["t_ns"].to_numpy(), _floats(chosen, "util_pct")
+    period, window = _period(t), _window(chosen, t)
+    age = window // 2 if source == "poll" and chosen["window_ns"].null_count() < chosen.height else 0
+    util = Series(*clock.covering_segments(t - age, window, period), values)
+    usable, lag = _in_step(profile, util)
+    windows, columns = _classification_windows(util, usable)
+    polled = {name: _latest(rows, name, windows.t1, slack=max(2 * period, window)) for name in POLLED}
+    holes = util.t0[1:] - util.t1[:-1]
+    return Signals(host, index, util, windows, columns, polled, source, period, window, holes[holes > 0], lag)
+
+
+def _utilization_rows(rows: pl.DataFrame, profile: pl.DataFrame) -> tuple[str, pl.DataFrame]:
+    """The best utilization there is: the driver's own buffer, else the poll, else graphics-engine active."""
+    known = rows.filter(pl.col("util_pct").is_not_null())
+    buffer, poll = (
+        known.filter(pl.col("source") == "buffer"),
+        known.filter(pl.col("source").ne_missing("buffer")),
+    )
+    if not buffer.is_empty() and _extent(buffer) >= BUFFER_COVERAGE * _extent(poll):
+        return "buffer", buffer
+    if not poll.is_empty():
+        return "poll", poll
+    engine = profile.filter(pl.col("gr_active_pct").is_not_null())
+    return "counters", engine.select("t_ns", "window_ns", pl.col("gr_active_pct").alias("util_pct"))
+
+
+def _extent(rows: pl.DataFrame) -> int:
+    if rows.is_empty():
+        return 0
+    low, high = rows.select(pl.col("t_ns").min().alias("a"), pl.col("t_ns").max().alias("b")).row(0)
+    return int(high - low)
+
+
+def _floats(table: pl.DataFrame, column: str) -> FloatArray:
+    return table[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def _period(t: IntArray) -> int:
+    return int(np.median(np.diff(t))) if len(t) > 1 else 0
+
+
+def _window(rows: pl.DataFrame, t: IntArray) -> int:
+    """The counter's window; where it was never probed, the sampling period stands in."""
+    known = rows["window_ns"].drop_nulls()
+    return int(known.to_numpy()[0]) if len(known) else _period(t)
+
+
+def _in_step(profile: pl.DataFrame, util: Series) -> tuple[pl.DataFrame, int]:
+    """Counter rows that have a window, moved back by the lag at which they agree best with utilization."""
+    usable = profile.filter(pl.col("window_ns").is_not_null() & pl.col("sm_active_pct").is_not_null())
+    some = usable.head(LAG_WINDOWS)
+    column = "gr_active_pct" if some["gr_active_pct"].null_count() < some.height else "sm_active_pct"
+    t1, reference = some["t_ns"].to_numpy(), _floats(some, column)
+    t0 = t1 - some["window_ns"].to_numpy()
+    scores = [_agreement(reference, util.mean_over(t0 - lag, t1 - lag)) for lag in LAGS_NS]
+    best = int(np.argmax(scores))
+    lag = LAGS_NS[best] if scores[best] >= LAG_CORRELATION else 0
+    return usable.with_columns(pl.col("t_ns") - lag), lag
+
+
+def _agreement(a: FloatArray, b: FloatArray) -> float:
+    """Correlation over the windows that both know; 0 where it is not defined."""
+    known = ~(np.isnan(a) | np.isnan(b))
+    a, b = a[known], b[known]
+    if len(a) < 3 or a.std() == 0 or b.std() == 0:  # noqa: PLR2004 - two points always agree
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _classification_windows(util: Series, usable: pl.DataFrame) -> tuple[Series, dict[str, FloatArray]]:
+    """The counters' windows, and the utilization's own windows where no counter covers them."""
+    t1 = usable["t_ns"].to_numpy()
+    t0 = np.maximum(t1 - usable["window_ns"].to_numpy(), np.concatenate([[np.iinfo(np.int64).min], t1[:-1]]))
+    rest = _outside(util, t0, t1)
+    at0, at1 = np.concatenate([t0, rest.t0]), np.concatenate([t1, rest.t1])
+    order = np.argsort(at0, kind="stable")
+    share = np.concatenate([util.mean_over(t0, t1), rest.value])[order]
+    columns = {
+        name: np.concatenate([_floats(usable, name), np.full(len(rest.t0), np.nan)])[order]
+        for name in COUNTERS
+    }
+    return Series(at0[order], at1[order], share), columns
+
+
+def _outside(util: Series, t0: IntArray, t1: IntArray) -> Series:
+    """The pieces of the utilization that no counter window touches the middle of."""
+    if not len(t0):
+        return util
+    holes0 = np.concatenate([[np.iinfo(np.int64).min], t1])
+    holes1 = np.concatenate([t0, [np.iinfo(np.int64).max]])
+    real = holes1 > holes0
+    holes0, holes1 = holes0[real], holes1[real]
+    first = np.searchsorted(holes1, util.t0, side="right")
+    last = np.searchsorted(holes0, util.t1, side="left")
+    count = np.maximum(last - first, 0)
+    piece = np.repeat(np.arange(len(util.t0)), count)
+    hole = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    return Series(
+        np.maximum(util.t0[piece], holes0[hole]), np.minimum(util.t1[piece], holes1[hole]), util.value[piece]
+    )
+
+
+def _latest(rows: pl.DataFrame, column: str, times: IntArray, slack: int) -> FloatArray:
+    """Last known value at each time, if not older than ``slack`` ns; NaN otherwise."""
+    known = rows.filter(pl.col(column).is_not_null())
+    if known.is_empty():
+        return np.full(len(times), np.nan)
+    t, values = known["t_ns"].to_numpy(), _floats(known, column)
+    at = np.searchsorted(t, times, side="right") - 1
+    fresh = (at >= 0) & (times - t[np.clip(at, 0, None)] <= slack)
+    return np.where(fresh, values[np.clip(at, 0, None)], np.nan)
+
+
+def _as_steps(t0: IntArray, t1: IntArray, value: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Sorted disjoint pieces as step functions of coverage (0 or 1) and of the value (0 in gaps)."""
+    edges = np.stack([t0, t1], axis=1).ravel()
+    weight, rate = np.zeros(max(len(edges) - 1, 0)), np.zeros(max(len(edges) - 1, 0))
+    weight[0::2], rate[0::2] = 1.0, value
+    return edges, weight, rate

@@ -1,0 +1,159 @@
+"""The answer in two sentences: the longest phase, what is paid for, what the dips are, what reads as busy.
+
+Rules (spine form; the tests behind ``straggler_*``, ``imbalance`` and ``transfer`` come with the checks):
+
+- ``longest_phase``: largest share of the critical path. ``paid_most_for``: most GPU-seconds over all ranks.
+- ``dips_are`` looks at the seconds of all dips, by the phase of the rank that fills each dip:
+  ``none`` without dips; ``unknown`` if phases are not recorded or less than 80 % of the dip seconds lie
+  in named phases; ``checkpoint`` if most lie there; ``queued_work`` if most lie in reward and the workers are
+  busy for 75 % of their slots; ``step_cycle`` if one phase of the step holds most; else ``mixed``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dipstick.analysis.breakdown import NOT_A_FINDING
+from dipstick.model import Answer, Breakdown, Dip, DipsAre, PhaseRow, Stragglers
+from dipstick.phases import WAIT_PHASES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dipstick.analysis.pipeline import Findings
+    from dipstick.model import GpuStates
+
+NAMED_SHARE = 0.8
+MOST = 0.5
+SLOTS_BUSY = 0.75
+WORTH_SAYING = 0.02
+IN_WORDS = {
+    "generate": "generation", "weight_sync": "weight sync", "gather_wait": "waiting at the reward gather",
+    "collective_wait": "waiting at other collectives", "logprobs": "log-probabilities", "cache_clear": "cache clears",
+    "forward": "the training forward pass", "backward": "backward", "optimizer": "the optimizer", "eval": "evaluation",
+    "checkpoint": "checkpoints", "reward": "reward scoring",
+}  # fmt: skip
+
+
+def answer(findings: Findings) -> Answer:
+    """The headline and its machine-readable keys."""
+    are = dips_are(findings)
+    breakdown = findings.breakdown
+    first = _paid_sentence(breakdown) if breakdown else _no_phases(findings)
+    second = " ".join(s for s in (_hollow_sentence(findings), _dips_sentence(findings, are)) if s)
+    return Answer(
+        headline=f"{first} {second}".strip(),
+        longest_phase=breakdown.longest if breakdown else None,
+        paid_most_for=breakdown.paid_most_for if breakdown else None,
+        dips_are=are,
+    )
+
+
+def dip_seconds(dips: Iterable[Dip]) -> dict[str | None, float]:
+    """Seconds of dips by the phase that fills each."""
+    seconds: dict[str | None, float] = {}
+    for dip in dips:
+        seconds[dip.phase] = seconds.get(dip.phase, 0.0) + dip.end_s - dip.start_s
+    return seconds
+
+
+def dips_are(findings: Findings) -> DipsAre:
+    """What the dips of utilization are (of work, where utilization shows none); see the module's rules."""
+    if not findings.gpus:
+        return "unknown"
+    chosen = [d for d in findings.dips if d.series == "utilization"] or list(findings.dips)
+    if not chosen:
+        return "none"
+    seconds = dip_seconds(chosen)
+    total = sum(seconds.values())
+    named = {p: s for p, s in seconds.items() if p is not None and p not in NOT_A_FINDING}
+    if not named or sum(named.values()) < NAMED_SHARE * total:
+        return "unknown"
+    top = max(named, key=lambda phase: named[phase])
+    if named[top] < MOST * total:
+        return "mixed"
+    return _kind(top, findings.stragglers)
+
+
+def _kind(phase: str, stragglers: Stragglers | None) -> DipsAre:
+    if phase == "checkpoint":
+        return "checkpoint"
+    if phase == "reward" and stragglers and stragglers.slots and stragglers.slots_busy:
+        return "queued_work" if stragglers.slots_busy >= SLOTS_BUSY * stragglers.slots else "step_cycle"
+    return "step_cycle"
+
+
+def _paid_sentence(breakdown: Breakdown) -> str:
+    longest, paid = breakdown.longest, breakdown.paid_most_for
+    if longest is None or paid is None:
+        return "No phase of the step was recorded, so nobody can say which one is paid for."
+    path = dict(breakdown.critical_path)
+    share = 100 * path[longest] / sum(path.values())
+    bill = _bill(breakdown.totals, paid)
+    if longest == paid:
+        return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), and it is the one you pay for: {bill}."
+    return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), but most is paid for {_words(paid)}: {bill}."
+
+
+def _bill(totals: Sequence[PhaseRow], paid: str) -> str:
+    """GPU-seconds of the phase, with the wait it causes beside it."""
+    everything = sum(row.seconds for row in totals)
+    seconds = {row.phase: row.seconds for row in totals}
+    text = f"{seconds[paid]:.0f} of {everything:.0f} GPU-seconds"
+    wait = seconds.get("gather_wait", 0.0)
+    if paid == "reward" and wait >= WORTH_SAYING * everything:
+        text += f", and {wait:.0f} more spent waiting for the slower rank's rewards"
+    return text
+
+
+def _hollow_sentence(findings: Findings) -> str:
+    """What share of "busy" is a rank waiting for another, or otherwise hollow."""
+    used = [s for s in findings.states if s.used]
+    busy = sum(s.busy_s for s in used)
+    if busy <= 0:
+        return ""
+    waiting = _hollow_in_waits(findings.breakdown)
+    hollow = sum(s.hollow_s for s in used)
+    if waiting >= WORTH_SAYING * busy:
+        return f"{100 * waiting / busy:.0f} % of the {busy:.0f} GPU-seconds that read as busy are a rank waiting for another one at full utilization."
+    if hollow >= WORTH_SAYING * busy:
+        return f"{100 * hollow / busy:.0f} % of the {busy:.0f} GPU-seconds that read as busy did no work."
+    return _untold(used, busy)
+
+
+def _untold(used: Sequence[GpuStates], busy: float) -> str:
+    unknown = sum(s.seconds["unknown"] for s in used)
+    if unknown >= MOST * busy:
+        return "Whether the busy time was work or waiting can't be told without power or SM counters."
+    return ""
+
+
+def _hollow_in_waits(breakdown: Breakdown | None) -> float:
+    if breakdown is None:
+        return 0.0
+    return sum(row.hollow_s or 0.0 for row in breakdown.totals if row.phase in WAIT_PHASES)
+
+
+def _dips_sentence(findings: Findings, are: DipsAre) -> str:
+    chosen = [d for d in findings.dips if d.series == "utilization"] or list(findings.dips)
+    named = {p: s for p, s in dip_seconds(chosen).items() if p is not None and p not in NOT_A_FINDING}
+    top = _words(max(named, key=lambda phase: named[phase])) if named else ""
+    share = 100 * max(named.values()) / sum(dip_seconds(chosen).values()) if named else 0.0
+    return {
+        "none": "No utilization dips were found.",
+        "unknown": "What the dips are can't be told from this recording." if findings.gpus else "",
+        "checkpoint": f"The dips are checkpoints ({share:.0f} % of the dip time).",
+        "queued_work": f"The dips are {top} ({share:.0f} % of the dip time): work queued for the workers, part of every step.",
+        "step_cycle": f"The dips are the step's own {top} ({share:.0f} % of the dip time), not a fault.",
+        "mixed": f"The dips have no single phase; {top} holds {share:.0f} % of their time.",
+    }.get(are, "")
+
+
+def _no_phases(findings: Findings) -> str:
+    if findings.gpus:
+        return "No phases were recorded, so which one is paid for can't be told."
+    return "No GPU telemetry and no phases were recorded: there is nothing to explain."
+
+
+def _words(phase: str) -> str:
+    return IN_WORDS.get(phase, phase)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
-from dipstick.analysis.intervals import integral
-from dipstick.analysis.states import CODE
+from dipstick.analysis.intervals import Cuts
 from dipstick.analysis.waits import critical_path, wait_rows
 from dipstick.model import HOLLOW_STATES, STATES, Breakdown, PhasePart, PhaseRow
 
@@ -137,27 +136,26 @@ def _load(timeline: RankTimeline, gpus: Sequence[GpuOfRank]) -> _Load | None:
     """What the rank's GPUs did in each phase; None without telemetry."""
     if not gpus:
         return None
-    starts, ends, code = timeline.edges[:-1], timeline.edges[1:], timeline.code
+    code = timeline.code
     states = np.zeros((len(STATES), KINDS))
     util, seen = np.zeros(KINDS), np.zeros(KINDS)
     for gpu in gpus:
-        for name, state in CODE.items():
-            if name == "idle" or (gpu.states.code == state).any():
-                states[state] += np.bincount(code, gpu.states.seconds(state, starts, ends), KINDS)
-        total, covered = _utilization(gpu.util, starts, ends)
+        for state, seconds in gpu.states.seconds_between(timeline.edges):
+            states[state] += np.bincount(code, seconds, KINDS)
+        total, covered = _utilization(gpu.util, timeline.edges)
         util += np.bincount(code, total, KINDS)
         seen += np.bincount(code, covered, KINDS)
     return _Load(states, util, seen)
 
 
-def _utilization(util: Series, starts: IntArray, ends: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Integral of utilization (percent x s) and covered seconds of each interval."""
+def _utilization(util: Series, times: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Integral of utilization (percent x s) and covered seconds between neighbouring instants."""
     known = ~np.isnan(util.value)
     edges = np.stack([util.t0[known], util.t1[known]], axis=1).ravel()
     weight, rate = np.zeros(max(len(edges) - 1, 0)), np.zeros(max(len(edges) - 1, 0))
     weight[0::2], rate[0::2] = 1.0, util.value[known]
-    total = (integral(edges, rate, ends) - integral(edges, rate, starts)) / 1e9
-    return total, (integral(edges, weight, ends) - integral(edges, weight, starts)) / 1e9
+    cuts = Cuts(edges, times)
+    return np.diff(cuts.integral(rate)) / 1e9, np.diff(cuts.integral(weight)) / 1e9
 
 
 def _durations(timeline: RankTimeline, meetings: Sequence[Meetings]) -> list[IntArray]:

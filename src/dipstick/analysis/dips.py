@@ -7,13 +7,13 @@ up to a window off, so each edge is moved by the share of its window that the di
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dipstick import phases
-from dipstick.analysis.intervals import indicator, integral, sample
+from dipstick.analysis.intervals import indicator, integral, merge_edges, sample
 from dipstick.analysis.telemetry import Series
 from dipstick.model import Dip
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from dipstick.analysis.timeline import RankTimeline
-    from dipstick.model import FloatArray, IntArray
+    from dipstick.model import FloatArray, IntArray, Scope
     from dipstick.model import Series as SeriesName
 
 ENTER, LEAVE = 0.5, 0.7
@@ -142,7 +142,8 @@ def _rolling(step: IntArray, value: FloatArray, steps: int) -> FloatArray:
         if len(pool):
             out[k] = _percentile(pool)
     known = np.flatnonzero(~np.isnan(out))
-    return np.interp(np.arange(steps), known, out[known])
+    filled: FloatArray = np.interp(np.arange(steps), known, out[known])
+    return filled
 
 
 def _percentile(values: FloatArray) -> float:
@@ -163,7 +164,13 @@ def mean_series(parts: Sequence[Series], period_ns: int) -> Series:
 
 
 def describe(
-    found: Found, *, host: str, gpu: int | None, timeline: RankTimeline | None, series: SeriesName
+    found: Found,
+    scope: Sequence[Scope],
+    *,
+    host: str,
+    gpu: int | None,
+    timeline: RankTimeline | None,
+    series: SeriesName,
 ) -> list[Dip]:
     """Dips as dataclasses, with the phase that fills each and the lag to that phase's start."""
     phase, boundary, lag = _phases_of(found, timeline)
@@ -172,7 +179,7 @@ def describe(
             host=host, gpu=gpu, start_s=int(found.start[i]) / 1e9, end_s=int(found.end[i]) / 1e9,
             depth_pct=float(found.depth[i]), baseline_pct=float(found.baseline[i]),
             deficit_gpu_s=float(found.deficit_gpu_s[i]),
-            phase=phase[i], boundary=boundary[i], boundary_lag_s=lag[i], series=series, scope="gpu",
+            phase=phase[i], boundary=boundary[i], boundary_lag_s=lag[i], series=series, scope=scope[i],
         )
         for i in range(len(found))
     ]  # fmt: skip
@@ -184,7 +191,7 @@ def _phases_of(
     none: list[None] = [None] * len(found)
     if timeline is None or not len(found):
         return list(none), list(none), list(none)
-    times = np.unique(np.concatenate([found.start, found.end]))
+    times = merge_edges(found.start, found.end)
     until = timeline.phase_ns_until(times)
     spent = until[np.searchsorted(times, found.end)] - until[np.searchsorted(times, found.start)]
     code = spent.argmax(axis=1)
@@ -210,16 +217,15 @@ def _lags(timeline: RankTimeline, code: int, start: IntArray) -> FloatArray:
     return lag
 
 
-def with_scope(per_gpu: Sequence[tuple[Found, Sequence[Dip]]]) -> list[Dip]:
+def scopes(per_gpu: Sequence[Found]) -> list[list[Scope]]:
     """Tell job-wide dips from one-GPU dips: ``job`` if every other used GPU dips during half of it or more."""
-    shapes = [indicator(found.start, found.end) for found, _ in per_gpu]
-    out: list[Dip] = []
-    for mine, (found, dips) in enumerate(per_gpu):
-        others = [shape for i, shape in enumerate(shapes) if i != mine]
-        width = np.maximum(found.end - found.start, 1)
-        share = [(integral(*shape, found.end) - integral(*shape, found.start)) / width for shape in others]
-        joined = np.sum([s >= TOGETHER for s in share], axis=0) if share else np.zeros(len(found), np.int64)
-        for dip, count in zip(dips, joined, strict=True):
-            scope = "job" if count == len(others) else "gpu" if count == 0 else "some"
-            out.append(replace(dip, scope=scope))  # type: ignore[arg-type] # mypy widens the literal
-    return out
+    shapes = [indicator(found.start, found.end) for found in per_gpu]
+    return [_scope(found, shapes[:mine] + shapes[mine + 1 :]) for mine, found in enumerate(per_gpu)]
+
+
+def _scope(found: Found, others: Sequence[tuple[IntArray, FloatArray]]) -> list[Scope]:
+    width = np.maximum(found.end - found.start, 1)
+    joined = np.zeros(len(found), np.int64)
+    for shape in others:
+        joined += (integral(*shape, found.end) - integral(*shape, found.start)) >= TOGETHER * width
+    return ["job" if count == len(others) else "gpu" if count == 0 else "some" for count in joined.tolist()]

@@ -9,20 +9,20 @@ import numpy as np
 import polars as pl
 
 from dipstick import phases
-from dipstick.analysis import dips as dip
 from dipstick.analysis.breakdown import GpuOfRank, break_down
+from dipstick.analysis.job_dips import find_all
 from dipstick.analysis.spans import read_lanes
-from dipstick.analysis.states import CODE, Context, StateSeries, classify
+from dipstick.analysis.states import Context, StateSeries, classify
 from dipstick.analysis.stragglers import find_stragglers
-from dipstick.analysis.telemetry import Series, Signals, read_signals
+from dipstick.analysis.telemetry import Signals, read_signals
 from dipstick.analysis.timeline import RankTimeline, build
 from dipstick.analysis.waits import Meetings, meet, paint_waits
-from dipstick.model import HOLLOW_STATES, STATES, Breakdown, Dip, GpuStates, Note, Stragglers
+from dipstick.model import STATES, Breakdown, Dip, GpuStates, Note, Stragglers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dipstick.model import FloatArray, IntArray
+    from dipstick.model import IntArray
     from dipstick.recording.reader import Recording
 
     GpuKey = tuple[str, int]
@@ -76,7 +76,11 @@ def analyse(recording: Recording) -> Findings:
     gpus, notes = _gpus(recording, processes, timelines, window)
     of_rank = _of_rank(gpus)
     found = break_down(timelines, meetings, of_rank) if timelines else None
-    per_gpu, job = _dips(gpus, timelines)
+    by_rank = {t.rank: t for t in timelines}
+    used = [
+        (gpu.signals, gpu.states, None if gpu.rank is None else by_rank[gpu.rank]) for gpu in gpus if gpu.used
+    ]
+    per_gpu, job = find_all(used, timelines)
     return Findings(
         window=window,
         timelines=tuple(timelines),
@@ -119,11 +123,8 @@ def _gpus(
 
 
 def _is_used(signals: Signals) -> bool:
-    """A GPU is used if it averages 1 % or ever leaves idle for a tenth of a percent of the time."""
-    value, width = signals.util.value, signals.util.t1 - signals.util.t0
-    known = ~np.isnan(value)
-    mean = float(np.average(value[known], weights=width[known])) if width[known].sum() else 0.0
-    return mean >= USED_MEAN_PCT
+    """A GPU is used if it averages 1 % or more; one without any known utilization may be."""
+    return not signals.util.mean() < USED_MEAN_PCT
 
 
 def _owners(
@@ -175,9 +176,8 @@ def _of_rank(gpus: Sequence[Gpu]) -> dict[int, list[GpuOfRank]]:
 
 
 def _states(gpu: Gpu, span: tuple[int, int]) -> GpuStates:
-    start, end = np.asarray([span[0]], np.int64), np.asarray([span[1]], np.int64)
-    seconds = {name: float(gpu.states.seconds(code, start, end)[0]) for name, code in CODE.items()}
-    mean = gpu.signals.util.mean_over(start, end)[0]
+    seconds = dict(zip(STATES, gpu.states.totals(*span).tolist(), strict=True))
+    mean = gpu.signals.util.clip(*span).mean()
     return GpuStates(
         host=gpu.signals.host,
         gpu=gpu.signals.gpu,
@@ -188,56 +188,6 @@ def _states(gpu: Gpu, span: tuple[int, int]) -> GpuStates:
         idle_power_w=gpu.states.idle_power_w,
         method=gpu.states.method,
     )
-
-
-def work_series(states: StateSeries) -> Series:
-    """Utilization minus hollow time, in percent, on the classification windows."""
-    hollow = np.isin(states.code, [STATES.index(name) for name in HOLLOW_STATES])
-    work: FloatArray = np.where(hollow, 0.0, states.active) * 100
-    return Series(states.windows.t0, states.windows.t1, work)
-
-
-def _dips(gpus: Sequence[Gpu], timelines: Sequence[RankTimeline]) -> tuple[list[Dip], list[Dip]]:
-    """Dips of every used GPU and of the job, on utilization and on work."""
-    used = [gpu for gpu in gpus if gpu.used]
-    by_rank = {t.rank: t for t in timelines}
-    per_gpu: list[Dip] = []
-    job: list[Dip] = []
-    for name in ("utilization", "work"):
-        series = [
-            _clipped(g.signals.util if name == "utilization" else work_series(g.states), timelines)
-            for g in used
-        ]
-        rows = []
-        for gpu, one in zip(used, series, strict=True):
-            timeline = by_rank.get(-1 if gpu.rank is None else gpu.rank)
-            found = dip.find(one, dip.baseline_of(one, timeline), gpu.signals.window_ns)
-            host, index = gpu.key
-            rows.append((found, dip.describe(found, host=host, gpu=index, timeline=timeline, series=name)))
-        per_gpu += dip.with_scope(rows)
-        job += _job_dips(used, series, timelines, name)
-    return per_gpu, job
-
-
-def _clipped(series: Series, timelines: Sequence[RankTimeline]) -> Series:
-    """The series inside the analysis window (start-up is not a dip)."""
-    if not timelines:
-        return series
-    return series.clip(int(timelines[0].edges[0]), int(timelines[0].edges[-1]))
-
-
-def _job_dips(
-    used: Sequence[Gpu], series: Sequence[Series], timelines: Sequence[RankTimeline], name: str
-) -> list[Dip]:
-    """Dips of the mean over the job's GPUs; phases are those of the first rank."""
-    usable = [s for s in series if len(s.t0)]
-    if len(usable) < 2:  # noqa: PLR2004 - one GPU's dips are the job's
-        return []
-    mean = dip.mean_series(usable, max(g.signals.period_ns for g in used))
-    first = timelines[0] if timelines else None
-    found = dip.find(mean, dip.baseline_of(mean, first), max(g.signals.window_ns for g in used))
-    dips = dip.describe(found, host="", gpu=None, timeline=first, series=name)  # type: ignore[arg-type] # literal
-    return dip.with_scope([(found, dips)])
 
 
 def _span_notes(timelines: Sequence[RankTimeline], homeless: int) -> list[Note]:

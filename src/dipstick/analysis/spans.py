@@ -75,7 +75,7 @@ def read_lanes(spans: pl.DataFrame, processes: pl.DataFrame) -> tuple[list[Lane]
 
     Args:
         spans: Columns of the ``spans`` table (times in ns since start).
-        processes: Columns ``pid, rank``, to fill ranks that spans lack.
+        processes: Columns ``host, pid, rank``, to fill ranks that spans lack.
     """
     names, coded = _short_names(spans["name"])
     table = spans.select(
@@ -107,11 +107,12 @@ def _rank_column(spans: pl.DataFrame, processes: pl.DataFrame) -> pl.Series:
     rank = spans["rank"].cast(pl.Int64)
     if not rank.null_count():
         return rank.alias("rank")
-    known = processes.filter(pl.col("rank").is_not_null()).unique("pid")
-    by_pid = spans["pid"].replace_strict(
-        known["pid"], known["rank"].cast(pl.Int64), default=None, return_dtype=pl.Int64
-    )
-    filled = rank.fill_null(by_pid)
+    known = processes.filter(pl.col("rank").is_not_null()).unique(["host", "pid"], keep="first")
+    pairs = spans.select("host", "pid").join(
+        known.select("host", "pid", pl.col("rank").cast(pl.Int64)),
+        on=["host", "pid"], how="left", nulls_equal=True, maintain_order="left",
+    )  # fmt: skip
+    filled = rank.fill_null(pairs["rank"])
     if spans["pid"].n_unique() == 1 and rank.null_count() == len(rank):
         filled = filled.fill_null(0)
     return filled.alias("rank")
@@ -124,10 +125,11 @@ def encode(column: pl.Series) -> tuple[list[str], npt.NDArray[np.int64]]:
     return distinct.to_list(), codes.to_numpy()
 
 
-def _short_names(column: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.int16]]:
+def _short_names(column: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
     distinct, codes = encode(column)
     short = [phases.short_name(name) for name in distinct] + [""]
-    return tuple(short), codes.astype(np.int16)
+    index = {name: i for i, name in enumerate(dict.fromkeys(short))}
+    return tuple(index), np.asarray([index[name] for name in short], np.int32)[codes]
 
 
 def _declared(column: pl.Series) -> CodeArray:
@@ -165,14 +167,15 @@ def _tables(
     names: tuple[str, ...], rules: Sequence[phases.Rule]
 ) -> tuple[CodeArray, list[tuple[int, int, int]]]:
     """Rules by name index: phase of each name anywhere, and (name, container, phase) for names inside others."""
-    index = {name: i for i, name in reversed(list(enumerate(names)))}
+    index = {name: i for i, name in enumerate(names)}
     plain = np.full(len(names), INHERIT, np.uint8)
     nested: list[tuple[int, int, int]] = []
     for rule in reversed(rules):  # the first matching rule of a name wins
         code = phases.CODE.get(rule.phase, INHERIT)
-        same = [i for i, name in enumerate(names) if name == rule.name]
-        if rule.inside:
-            nested += [(i, index[rule.inside], code) for i in same if rule.inside in index]
-        else:
-            plain[same] = code
+        if rule.name not in index:
+            continue
+        if not rule.inside:
+            plain[index[rule.name]] = code
+        elif rule.inside in index:
+            nested.append((index[rule.name], index[rule.inside], code))
     return plain, nested

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dipstick.analysis.intervals import indicator, integral
+from dipstick.analysis.intervals import Cuts, indicator, integral
 from dipstick.model import STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from dipstick.analysis.telemetry import Series, Signals
@@ -83,10 +85,30 @@ class StateSeries:
 
     def seconds(self, state: int, starts: IntArray, ends: IntArray) -> FloatArray:
         """GPU-seconds in one state inside each interval."""
-        edges = np.stack([self.windows.t0, self.windows.t1], axis=1).ravel()
-        rate = np.zeros(max(len(edges) - 1, 0))
+        return self._until(state, Cuts(self._edges(), ends)) - self._until(state, Cuts(self._edges(), starts))
+
+    def totals(self, start: int, end: int) -> FloatArray:
+        """GPU-seconds by state code inside one interval; they add up to its recorded time."""
+        width = np.clip(self.windows.t1, start, end) - np.clip(self.windows.t0, start, end)
+        active = np.where(np.isnan(self.active), 1.0, self.active) * width
+        total = np.bincount(self.code, active, len(STATES))
+        total[CODE["idle"]] = (width - active).sum()
+        return total / 1e9
+
+    def seconds_between(self, times: IntArray) -> Iterator[tuple[int, FloatArray]]:
+        """Each state that occurs, with its GPU-seconds between neighbouring instants."""
+        cuts = Cuts(self._edges(), times)
+        present = {CODE["idle"], *np.unique(self.code).tolist()}
+        for state in sorted(present):
+            yield state, np.diff(self._until(state, cuts))
+
+    def _edges(self) -> IntArray:
+        return np.stack([self.windows.t0, self.windows.t1], axis=1).ravel()
+
+    def _until(self, state: int, cuts: Cuts) -> FloatArray:
+        rate = np.zeros(len(cuts.width))
         rate[0::2] = self.rate(state)
-        return (integral(edges, rate, ends) - integral(edges, rate, starts)) / 1e9
+        return cuts.integral(rate) / 1e9
 
 
 def classify(signals: Signals, context: Context, *, understood: bool = True) -> StateSeries:

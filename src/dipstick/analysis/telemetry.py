@@ -19,11 +19,9 @@ import numpy as np
 import polars as pl
 
 from dipstick import clock
-from dipstick.analysis.intervals import integral
+from dipstick.analysis.intervals import Cuts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dipstick.model import FloatArray, IntArray
 
 COUNTERS: tuple[str, ...] = (
@@ -59,10 +57,17 @@ class Series:
         """
         known = ~np.isnan(self.value)
         edges, weight, rate = _as_steps(self.t0[known], self.t1[known], self.value[known])
-        covered = integral(edges, weight, t1) - integral(edges, weight, t0)
-        total = integral(edges, rate, t1) - integral(edges, rate, t0)
+        low, high = Cuts(edges, t0), Cuts(edges, t1)
+        covered = high.integral(weight) - low.integral(weight)
+        total = high.integral(rate) - low.integral(rate)
         mean: FloatArray = np.divide(total, covered, out=np.full(len(t0), np.nan), where=covered > 0)
         return mean
+
+    def mean(self) -> float:
+        """Mean over the covered time; NaN where nothing is known."""
+        known = ~np.isnan(self.value)
+        width = (self.t1 - self.t0)[known]
+        return float(np.dot(self.value[known], width) / width.sum()) if width.sum() else float("nan")
 
     def clip(self, start: int, end: int) -> Series:
         """The part inside [start, end)."""
@@ -102,24 +107,21 @@ class Signals:
 
 def read_signals(gpu: pl.DataFrame, counters: pl.DataFrame) -> list[Signals]:
     """Signals of every GPU that has any utilization (or, failing that, graphics-engine active)."""
-    return [s for host, index in _gpus(gpu, counters) if (s := _signals(host, index, gpu, counters))]
-
-
-def _gpus(*tables: pl.DataFrame) -> Iterator[tuple[str, int]]:
-    keys = (
-        pl.concat([t.select(pl.col("host").cast(pl.String), "gpu") for t in tables])
-        .unique()
-        .sort("host", "gpu")
+    rows, profiles = _by_gpu(gpu), _by_gpu(counters)
+    found = (
+        _signals(key, rows.get(key, gpu.clear()), profiles.get(key, counters.clear()))
+        for key in sorted({*rows, *profiles})
     )
-    return keys.iter_rows()
+    return [signals for signals in found if signals is not None]
 
 
-def _only(table: pl.DataFrame, host: str, index: int) -> pl.DataFrame:
-    return table.filter((pl.col("gpu") == index) & pl.col("host").cast(pl.String).eq_missing(host))
+def _by_gpu(table: pl.DataFrame) -> dict[tuple[str, int], pl.DataFrame]:
+    """The rows of each GPU; a missing host name is the empty one."""
+    parts = table.partition_by("host", "gpu", maintain_order=True, as_dict=True)
+    return {(str(host or ""), int(index)): rows for (host, index), rows in parts.items()}
 
 
-def _signals(host: str, index: int, gpu: pl.DataFrame, counters: pl.DataFrame) -> Signals | None:
-    rows, profile = _only(gpu, host, index), _only(counters, host, index)
+def _signals(key: tuple[str, int], rows: pl.DataFrame, profile: pl.DataFrame) -> Signals | None:
     source, chosen = _utilization_rows(rows, profile)
     if chosen.is_empty():
         return None
@@ -131,7 +133,7 @@ def _signals(host: str, index: int, gpu: pl.DataFrame, counters: pl.DataFrame) -
     windows, columns = _classification_windows(util, usable)
     polled = {name: _latest(rows, name, windows.t1, slack=max(2 * period, window)) for name in POLLED}
     holes = util.t0[1:] - util.t1[:-1]
-    return Signals(host, index, util, windows, columns, polled, source, period, window, holes[holes > 0], lag)
+    return Signals(*key, util, windows, columns, polled, source, period, window, holes[holes > 0], lag)
 
 
 def _utilization_rows(rows: pl.DataFrame, profile: pl.DataFrame) -> tuple[str, pl.DataFrame]:
@@ -176,8 +178,11 @@ def _in_step(profile: pl.DataFrame, util: Series) -> tuple[pl.DataFrame, int]:
     some = usable.head(LAG_WINDOWS)
     column = "gr_active_pct" if some["gr_active_pct"].null_count() < some.height else "sm_active_pct"
     t1, reference = some["t_ns"].to_numpy(), _floats(some, column)
+    if not len(t1):
+        return usable, 0
     t0 = t1 - some["window_ns"].to_numpy()
-    scores = [_agreement(reference, util.mean_over(t0 - lag, t1 - lag)) for lag in LAGS_NS]
+    near = util.clip(int(t0[0]) - LAGS_NS.stop, int(t1[-1]))
+    scores = [_agreement(reference, near.mean_over(t0 - lag, t1 - lag)) for lag in LAGS_NS]
     best = int(np.argmax(scores))
     lag = LAGS_NS[best] if scores[best] >= LAG_CORRELATION else 0
     return usable.with_columns(pl.col("t_ns") - lag), lag

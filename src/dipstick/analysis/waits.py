@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
+from dipstick.analysis.intervals import merge_edges
 from dipstick.analysis.timeline import RankTimeline, paint
 from dipstick.model import WaitRow
 
@@ -129,7 +130,7 @@ def _because(
 
 def _between(timeline: RankTimeline, start: IntArray, end: IntArray) -> IntArray:
     """(K, phases) exclusive nanoseconds between paired instants."""
-    times = np.unique(np.concatenate([start, end]))
+    times = merge_edges(start, end)
     until = timeline.phase_ns_until(times)
     result: IntArray = until[np.searchsorted(times, end)] - until[np.searchsorted(times, start)]
     return result

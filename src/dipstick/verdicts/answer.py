@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dipstick.analysis.pipeline import Findings
-    from dipstick.model import GpuStates
 
 NAMED_SHARE = 0.8
 MOST = 0.5
@@ -40,9 +39,9 @@ def answer(findings: Findings) -> Answer:
     are = dips_are(findings)
     breakdown = findings.breakdown
     first = _paid_sentence(breakdown) if breakdown else _no_phases(findings)
-    second = " ".join(s for s in (_hollow_sentence(findings), _dips_sentence(findings, are)) if s)
+    second = "; ".join(clause for clause in (_hollow_clause(findings), _dips_clause(findings, are)) if clause)
     return Answer(
-        headline=f"{first} {second}".strip(),
+        headline=f"{first} {_sentence(second)}".strip(),
         longest_phase=breakdown.longest if breakdown else None,
         paid_most_for=breakdown.paid_most_for if breakdown else None,
         dips_are=are,
@@ -106,7 +105,7 @@ def _bill(totals: Sequence[PhaseRow], paid: str) -> str:
     return text
 
 
-def _hollow_sentence(findings: Findings) -> str:
+def _hollow_clause(findings: Findings) -> str:
     """What share of "busy" is a rank waiting for another, or otherwise hollow."""
     used = [s for s in findings.states if s.used]
     busy = sum(s.busy_s for s in used)
@@ -114,17 +113,13 @@ def _hollow_sentence(findings: Findings) -> str:
         return ""
     waiting = _hollow_in_waits(findings.breakdown)
     hollow = sum(s.hollow_s for s in used)
+    read = f"of the {busy:.0f} GPU-seconds that read as busy,"
     if waiting >= WORTH_SAYING * busy:
-        return f"{100 * waiting / busy:.0f} % of the {busy:.0f} GPU-seconds that read as busy are a rank waiting for another one at full utilization."
+        return f"{read} {100 * waiting / busy:.0f} % are a rank waiting for another one at full utilization"
     if hollow >= WORTH_SAYING * busy:
-        return f"{100 * hollow / busy:.0f} % of the {busy:.0f} GPU-seconds that read as busy did no work."
-    return _untold(used, busy)
-
-
-def _untold(used: Sequence[GpuStates], busy: float) -> str:
-    unknown = sum(s.seconds["unknown"] for s in used)
-    if unknown >= MOST * busy:
-        return "Whether the busy time was work or waiting can't be told without power or SM counters."
+        return f"{read} {100 * hollow / busy:.0f} % did no work"
+    if sum(s.seconds["unknown"] for s in used) >= MOST * busy:
+        return f"{read} how many were work and how many waiting can't be told without power or SM counters"
     return ""
 
 
@@ -134,19 +129,24 @@ def _hollow_in_waits(breakdown: Breakdown | None) -> float:
     return sum(row.hollow_s or 0.0 for row in breakdown.totals if row.phase in WAIT_PHASES)
 
 
-def _dips_sentence(findings: Findings, are: DipsAre) -> str:
+def _dips_clause(findings: Findings, are: DipsAre) -> str:
     chosen = [d for d in findings.dips if d.series == "utilization"] or list(findings.dips)
-    named = {p: s for p, s in dip_seconds(chosen).items() if p is not None and p not in NOT_A_FINDING}
+    seconds = dip_seconds(chosen)
+    named = {p: s for p, s in seconds.items() if p is not None and p not in NOT_A_FINDING}
     top = _words(max(named, key=lambda phase: named[phase])) if named else ""
-    share = 100 * max(named.values()) / sum(dip_seconds(chosen).values()) if named else 0.0
+    share = f"({100 * max(named.values()) / sum(seconds.values()):.0f} % of the dip time)" if named else ""
     return {
-        "none": "No utilization dips were found.",
-        "unknown": "What the dips are can't be told from this recording." if findings.gpus else "",
-        "checkpoint": f"The dips are checkpoints ({share:.0f} % of the dip time).",
-        "queued_work": f"The dips are {top} ({share:.0f} % of the dip time): work queued for the workers, part of every step.",
-        "step_cycle": f"The dips are the step's own {top} ({share:.0f} % of the dip time), not a fault.",
-        "mixed": f"The dips have no single phase; {top} holds {share:.0f} % of their time.",
+        "none": "no utilization dips were found",
+        "unknown": "what the dips are can't be told from this recording" if findings.gpus else "",
+        "checkpoint": f"the dips are checkpoints {share}",
+        "queued_work": f"the dips are {top} {share}, work queued for its workers in every step",
+        "step_cycle": f"the dips are the step's own {top} {share}, not a fault",
+        "mixed": f"the dips have no single phase, and most of them is {top} {share}",
     }.get(are, "")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _no_phases(findings: Findings) -> str:

@@ -76,19 +76,21 @@ def _training(recording: Recording, findings: Findings) -> Iterator[Missing]:
 
 
 def _mechanism(recording: Recording) -> Iterator[Missing]:
-    spans, jobs = (
-        recording.table("spans", columns=["file"]),
-        recording.table("jobs", columns=["payload_types"]),
-    )
-    if spans["file"].null_count() == spans.height:
+    if not _any(recording, "spans", "file"):
         yield Missing(
             "file:line of the hooked calls",
             "receipts in the code",
             "record with hooks that note the call site",
         )
-    if jobs.filter(pl.col("payload_types").is_not_null()).is_empty() and not recording.has("handoffs"):
+    if not _any(recording, "jobs", "payload_types") and not recording.has("handoffs"):
         yield Missing(
             "payload types (text, arrays, tensors)",
             "settling what crosses from generation to the reward workers",
             "record the types that cross each hand-over",
         )
+
+
+def _any(recording: Recording, table: str, column: str) -> bool:
+    """Whether any row has the column; answered by a scan, without loading the table."""
+    known = recording.scan(table).select(pl.col(column).is_not_null().any()).collect()
+    return bool(known.item())

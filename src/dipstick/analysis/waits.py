@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
-from dipstick.analysis.intervals import merge_edges
+from dipstick.analysis.intervals import merge_edges, sample
 from dipstick.analysis.timeline import RankTimeline, paint
 from dipstick.model import WaitRow
 
@@ -112,10 +112,14 @@ def _meetings(
 
 
 def _next_span(timeline: RankTimeline, times: IntArray) -> IntArray:
-    """Start of the rank's next attributed time at or after each instant; the window's end if none."""
+    """When the rank is next inside a phase, at or after each instant; the window's end if never.
+
+    An arrival inside a phase (damaged spans that cross) is its own answer: that rank was busy, not waiting.
+    """
     starts = np.append(timeline.edges[:-1][timeline.code != phases.UNATTRIBUTED], timeline.edges[-1])
-    following: IntArray = starts[np.clip(np.searchsorted(starts, times), 0, len(starts) - 1)]
-    return following
+    following = starts[np.clip(np.searchsorted(starts, times), 0, len(starts) - 1)]
+    busy = sample(timeline.edges, timeline.code, times, phases.UNATTRIBUTED) != phases.UNATTRIBUTED
+    return np.where(busy, times, following)
 
 
 def _because(

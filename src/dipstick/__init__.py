@@ -1,0 +1,71 @@
+"""Why does my GPU utilization keep dipping? Explains colocated RL post-training runs, with receipts.
+
+    >>> import dipstick
+    >>> report = dipstick.explain("sample:h200x2-grpo")
+    >>> report.answer.longest_phase
+    'reward'
+
+Importing this is cheap: Polars and NumPy are loaded by the first call.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from dipstick.model import Report
+    from dipstick.recording.reader import Recording
+
+__version__ = "0.1.0"
+__all__ = ["Recording", "Report", "__version__", "explain", "load"]
+
+_TYPES = {"Recording": "dipstick.recording.reader", "Report": "dipstick.model"}
+
+
+def load(path: str | PathLike[str]) -> Recording:
+    """Open a recording.
+
+    Args:
+        path: A recording folder, or ``sample:NAME`` for a shipped one.
+
+    Raises:
+        RecordingError: It is no recording, is damaged beyond reading, or has a newer schema.
+        UsageError: There is no sample of that name.
+    """
+    from pathlib import Path  # noqa: PLC0415 - importing dipstick stays cheap
+
+    from dipstick.recording.reader import open_recording  # noqa: PLC0415 - loads Polars
+
+    return open_recording(path if isinstance(path, str) else Path(path))
+
+
+def explain(recording: Recording | str | PathLike[str]) -> Report:
+    """Say where the seconds of a recording went, what the dips are, and who waited for whom.
+
+    Args:
+        recording: From :func:`load`, or what ``load`` takes.
+
+    Returns:
+        The finding; :mod:`dipstick.show` turns it into text, HTML, Markdown or JSON.
+
+    Raises:
+        RecordingError: As :func:`load`; EmptyRecordingError if there is nothing to explain.
+    """
+    from dipstick.recording.reader import Recording  # noqa: PLC0415 - loads Polars
+    from dipstick.verdicts.report import explain as find  # noqa: PLC0415 - loads Polars and NumPy
+
+    return find(recording if isinstance(recording, Recording) else load(recording))
+
+
+def __getattr__(name: str) -> object:
+    """``Recording`` and ``Report``, imported when first asked for."""
+    if name not in _TYPES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - importing dipstick stays cheap
+
+    return getattr(import_module(_TYPES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,130 @@
+"""Say where the seconds of a recording went, and why.
+
+Prints one screen: the answer, what the GPUs and ranks did, what the dips are, who waited for whom. With -o the same
+finding is written to files, in the format of their suffix (.html, .md, .json), and only the answer
+is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from dipstick.cli.options import finite, positive
+from dipstick.cli.output import answer, answer_json
+from dipstick.errors import EXIT_ANSWERED, DipstickError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from pathlib import Path
+
+    from dipstick.cli.output import Talk
+    from dipstick.model import Report
+    from dipstick.show import Format
+    from dipstick.show.lanes import Range
+
+NAME = "explain"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what the verb takes."""
+    parser.add_argument("run", metavar="RUN", help="a recording folder, or sample:NAME")
+    add_output_arguments(parser)
+
+
+def add_output_arguments(parser: ArgumentParser) -> None:
+    """What is the same for every verb that shows a report."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write .html, .md or .json; can be repeated",
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR does the same)")
+    parser.add_argument("--width", metavar="N", type=positive, help="columns; the terminal's if absent")
+    parser.add_argument(
+        "--from", dest="start", metavar="S", type=finite, help="draw the lanes from this second on"
+    )
+    parser.add_argument("--to", dest="end", metavar="S", type=finite, help="draw the lanes up to this second")
+
+
+def run(args: Namespace, talk: Talk) -> int:
+    """Explain and show."""
+    show(args.run, args, talk)
+    if not args.output and not args.json:
+        talk.next(["dipstick", "explain", args.run, "-o", "report.html"], "the same as a page to share")
+    return EXIT_ANSWERED
+
+
+def show(run: str, args: Namespace, talk: Talk) -> None:
+    """Explain a recording and put the report where the arguments say."""
+    targets = [
+        _target(name, force=args.force) for name in args.output
+    ]  # before any work: a typo costs nothing
+    from dipstick import explain  # noqa: PLC0415 - loads Polars
+
+    report = explain(run)
+    zoom = _zoom(report, args)
+    for path, kind in targets:
+        path.write_text(kind.render(report), encoding="utf-8")
+        talk.say(f"wrote {path}")
+    if args.json:
+        _answer_json(report)
+    elif targets:
+        _answer_headline(report)
+    else:
+        _answer_screen(report, args, zoom)
+
+
+def _target(name: str, *, force: bool) -> tuple[Path, Format]:
+    """The file and the format that its suffix asks for."""
+    from pathlib import Path  # noqa: PLC0415 - --help stays light
+
+    from dipstick.show import format_of  # noqa: PLC0415 - --help stays light
+
+    kind, path = format_of(name), Path(name)
+    if path.exists() and not force:
+        raise DipstickError("the file exists", where=name, fix="--force replaces it")
+    if not path.parent.is_dir():
+        raise DipstickError(
+            "there is no such folder", where=str(path.parent), fix="make it first, or write elsewhere"
+        )
+    return path, kind
+
+
+def _zoom(report: Report, args: Namespace) -> Range | None:
+    """The stretch that --from and --to ask for."""
+    if args.start is None and args.end is None:
+        return None
+    from dipstick.show.lanes import between  # noqa: PLC0415 - loads NumPy
+
+    zoom = between(report, args.start, args.end)
+    if zoom.t0 >= zoom.t1 or zoom.t1 <= 0 or zoom.t0 >= report.run.seconds:
+        window = "{:.1f} to {:.1f} s".format(*report.run.window_s)
+        raise UsageError(
+            f"--from {zoom.t0:g} --to {zoom.t1:g} holds nothing", fix=f"the analysis window is {window}"
+        )
+    return zoom
+
+
+def _answer_json(report: Report) -> None:
+    from dipstick.show.json import document  # noqa: PLC0415 - --help stays light
+
+    answer_json(document(report))
+
+
+def _answer_headline(report: Report) -> None:
+    from dipstick.show.contents import headline  # noqa: PLC0415 - --help stays light
+
+    answer(headline(report))
+
+
+def _answer_screen(report: Report, args: Namespace, zoom: Range | None) -> None:
+    from dipstick.show.look import detect  # noqa: PLC0415 - loads rich
+    from dipstick.show.terminal import render  # noqa: PLC0415 - loads rich and NumPy
+
+    look = detect(sys.stdout, color=not args.no_color, width=args.width)
+    answer(render(report, look, zoom))

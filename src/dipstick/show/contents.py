@@ -1,0 +1,108 @@
+"""What a report says, in the order it says it. The formats decide only how it looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dipstick.show import words
+from dipstick.show.document import Bullets
+from dipstick.show.gpu_tables import busy_bars, dip_table, state_table, tenant_table
+from dipstick.show.step_tables import phase_table, rank_table, state_of_phase_table, wait_table, worker_table
+
+if TYPE_CHECKING:
+    from dipstick.model import Report
+    from dipstick.show.document import Section
+
+
+def title(report: Report) -> str:
+    """One line that says what was recorded: ``grpo · 2 × NVIDIA H200 · 2 ranks · 31 steps · 405 s``."""
+    run = report.run
+    names = sorted({words.clean(n, 40) for n in run.gpu_names}) or ["GPU"]
+    gpus = f"{run.gpus} × {' / '.join(names)}" if run.gpus else "no GPUs"
+    parts = [words.clean(run.name, 60), gpus]
+    parts += [words.count(run.hosts, "host")] if run.hosts > 1 else []
+    parts += [words.count(run.ranks, "rank"), words.count(run.steps, "step")]
+    start, end = run.window_s
+    return " · ".join([*parts, words.span(end - start)])
+
+
+def headline(report: Report) -> str:
+    """The answer, safe to print."""
+    return words.clean(report.answer.headline, 2000)
+
+
+def sections(report: Report, *, brief: bool = False) -> tuple[Section, ...]:
+    """Every section that has something to say, in reading order; lanes are drawn apart.
+
+    Args:
+        report: The finding.
+        brief: Leave out what one screen has no room for: workers one by one, tenants.
+    """
+    tables = [*_gpu_and_phase(report, brief), *_steps(report, brief), *_rest(report, brief)]
+    return tuple(table for table in tables if table is not None)
+
+
+_MOST_ROWS = 8
+"""Rows of one kind on one screen."""
+
+
+def _gpu_and_phase(report: Report, brief: bool) -> list[Section | None]:  # noqa: FBT001 - private, passed on
+    most = _MOST_ROWS if brief else None
+    found = report.phases
+    states = state_of_phase_table(found) if found and not brief else None
+    return [busy_bars(report, most), phase_table(found) if found else None, states]
+
+
+def _steps(report: Report, brief: bool) -> list[Section | None]:  # noqa: FBT001 - private, passed on
+    most = _MOST_ROWS if brief else None
+    found = report.stragglers
+    return [
+        wait_table(report.phases, most) if report.phases else None,
+        rank_table(found, most) if found else None,
+        worker_table(found) if found and not brief else None,
+        dip_table(report),
+    ]
+
+
+def _rest(report: Report, brief: bool) -> list[Section | None]:  # noqa: FBT001 - private, passed on
+    return [
+        state_table(report, _MOST_ROWS if brief else None),
+        None if brief else tenant_table(report),
+        _missing(report),
+        _notes(report),
+    ]
+
+
+def _sampling(report: Report) -> list[tuple[str, str]]:
+    """How finely the run was seen: the reader must know what could stay unseen."""
+    seen = report.run.sampling
+    if not words.known(seen.period_s):
+        return []
+    text = f"one utilization value every {words.seconds(seen.period_s)}"
+    if words.known(seen.counter_window_s):
+        text += f", each a mean over {words.seconds(seen.counter_window_s)}"
+    if words.known(seen.smallest_visible_dip_s):
+        text += f"; a dip shorter than {words.seconds(seen.smallest_visible_dip_s)} can stay unseen"
+    if seen.coverage is not None and words.known(seen.coverage):
+        holes = (
+            f", {words.count(seen.gaps, 'gap')} of {words.seconds(seen.gap_s)} in all" if seen.gaps else ""
+        )
+        text += f"; {words.percent(100 * seen.coverage, 1)} of the window covered{holes}"
+    return [("sampling", f"{text}.")]
+
+
+def _missing(report: Report) -> Bullets | None:
+    items = [
+        (
+            words.clean(m.signal, 80),
+            f"needed for {words.clean(m.needed_for, 160)}; {words.clean(m.how_to_get_it, 240)}",
+        )
+        for m in report.missing
+    ]
+    return Bullets("Missing", tuple(items)) if items else None
+
+
+def _notes(report: Report) -> Bullets | None:
+    notes = [(note.level if note.level == "warning" else "", words.clean(note.text)) for note in report.notes]
+    items = [*_sampling(report), *notes]
+    return Bullets("Notes", tuple(items)) if items else None

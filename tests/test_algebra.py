@@ -9,12 +9,8 @@ import pytest
 from dipstick.analysis.stats import REASONS as ANALYSIS_REASONS
 from dipstick.analysis.stats import Estimate
 from dipstick.analysis.whatif_verdict import Decision
+from dipstick.judgement import REASONS, WEAKEST_FIRST, Reason, Support, Verdict
 from dipstick.verdicts.algebra import (
-    REASONS,
-    WEAKEST_FIRST,
-    Reason,
-    Support,
-    Verdict,
     claim,
     clause,
     from_decision,

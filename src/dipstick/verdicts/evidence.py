@@ -1,0 +1,75 @@
+"""What the checks and claims judge from: one recording's findings, and the models built on them, each once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dipstick.analysis.loop import Steps, build_loop
+from dipstick.analysis.replay_model import take_steps
+from dipstick.analysis.replay_path import CriticalPath, critical_path
+from dipstick.analysis.whatif import WhatIfs
+
+if TYPE_CHECKING:
+    from dipstick.analysis.pipeline import Findings
+    from dipstick.analysis.replay_model import Loop
+    from dipstick.model import IntArray
+    from dipstick.recording.reader import Recording
+
+WARM_UP = 2
+"""Steps dropped before any statistic: compilation and the allocator settle in them (methods 7)."""
+FEWEST_LEFT = 8
+"""Short runs keep their warm-up steps: dropping 2 of 9 costs more than it cleans."""
+SEED = 20_261_130
+
+
+class Evidence:
+    """Findings and what is derived from them, computed when first asked for.
+
+    Args:
+        recording: The recording, for the raw tables.
+        findings: Its analyses.
+        repo: Static findings in a checkout of the training code (``--repo``), if any.
+    """
+
+    def __init__(self, recording: Recording, findings: Findings, repo: object | None = None) -> None:
+        self.recording = recording
+        self.findings = findings
+        self.repo = repo
+
+    def rng(self, salt: int = 0) -> np.random.Generator:
+        """A generator with a fixed seed: the same recording gives the same verdicts."""
+        return np.random.default_rng([SEED, salt])
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        """The loop of all steps that every rank completed."""
+        gpus: dict[int, int] = {}
+        for gpu in self.findings.gpus:
+            if gpu.rank is not None:
+                gpus[gpu.rank] = gpus.get(gpu.rank, 0) + 1
+        return build_loop(self.findings.timelines, self.recording.table("jobs"), gpus)
+
+    @cached_property
+    def kept(self) -> IntArray:
+        """Rows of ``steps`` that statistics use: without warm-up, where enough remain."""
+        count = 0 if self.steps is None else self.steps.loop.steps
+        first = WARM_UP if count >= WARM_UP + FEWEST_LEFT else 0
+        return np.arange(first, count)
+
+    @cached_property
+    def loop(self) -> Loop | None:
+        """The loop of the kept steps."""
+        return None if self.steps is None else take_steps(self.steps.loop, self.kept)
+
+    @cached_property
+    def path(self) -> CriticalPath | None:
+        """The critical path of the kept steps, with intervals."""
+        return None if self.loop is None else critical_path(self.loop, self.rng(1))
+
+    @cached_property
+    def whatifs(self) -> WhatIfs | None:
+        """The edits of the kept steps."""
+        return None if self.loop is None else WhatIfs(self.loop, seed=SEED)

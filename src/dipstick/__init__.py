@@ -58,14 +58,17 @@ def explain(recording: Recording | str | PathLike[str]) -> Report:
     return find(recording if isinstance(recording, Recording) else load(recording))
 
 
-def __getattr__(name: str) -> object:
-    """``Recording`` and ``Report``, imported when first asked for."""
-    if name not in _TYPES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - importing dipstick stays cheap
+if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
-    return getattr(import_module(_TYPES[name]), name)
+    def __getattr__(name: str) -> object:
+        """``Recording`` and ``Report``, imported when first asked for."""
+        if name not in _TYPES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module  # noqa: PLC0415 - importing dipstick stays cheap
+
+        return getattr(import_module(_TYPES[name]), name)
 
 
 def __dir__() -> list[str]:
+    """Also what is loaded when first asked for."""
     return sorted({*globals(), *__all__})

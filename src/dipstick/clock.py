@@ -28,6 +28,9 @@ MIN_ANCHOR_DISTANCE_NS: Final = 1_000_000_000
 """Anchors closer than this to the one before are skipped: they hold no drift, only reading noise.
 It also bounds the slope to 1 ± 0.051, which keeps every conversion monotone."""
 
+_CHUNK: Final = 1 << 17
+"""Times converted at once: the temporaries stay in the cache, and 10 million rows need no 500 MB of them."""
+
 GAP_FACTOR: Final = 1.5
 """Two samples further apart than this many median periods leave a gap, not one long sample."""
 
@@ -85,10 +88,10 @@ class ClockMap:
         and 90 s becomes 190.006 s (the last offset holds on).
 
         Args:
-            mono_ns: Times of this clock, any shape.
+            mono_ns: Times of this clock, shape (n,).
 
         Returns:
-            Unix nanoseconds, same shape.
+            Unix nanoseconds, shape (n,).
         """
         return _shift(mono_ns, self.mono_ns, self.unix_ns)
 
@@ -100,11 +103,13 @@ class ClockMap:
 def _shift(times: IntArray, knots: IntArray, targets: IntArray) -> IntArray:
     """Map ``knots`` to ``targets`` linearly, as integer offset + small correction (floats hold no 1e18)."""
     offset = targets - knots
-    span = np.diff(knots)
-    rate = np.append(np.diff(offset) / np.maximum(span, 1), 0.0)
-    left = np.clip(np.searchsorted(knots, times, side="right") - 1, 0, len(knots) - 1)
-    since = np.maximum(times - knots[left], 0)
-    shifted: IntArray = times + offset[left] + np.rint(since * rate[left]).astype(np.int64)
+    rate = np.append(np.diff(offset) / np.diff(knots), 0.0)
+    shifted = np.empty_like(times)
+    for begin in range(0, len(times), _CHUNK):
+        part = times[begin : begin + _CHUNK]
+        left = np.clip(np.searchsorted(knots, part, side="right") - 1, 0, len(knots) - 1)
+        since = np.maximum(part - knots[left], 0)
+        shifted[begin : begin + _CHUNK] = part + offset[left] + np.rint(since * rate[left]).astype(np.int64)
     return shifted
 
 

@@ -15,6 +15,8 @@ from dipstick.model import HOLLOW_STATES, STATES, Breakdown, PhasePart, PhaseRow
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy.typing as npt
+
     from dipstick.analysis.spans import ResolvedLane
     from dipstick.analysis.states import StateSeries
     from dipstick.analysis.telemetry import Series
@@ -106,12 +108,14 @@ def _row(
     load: _Load | None,
     parts: Mapping[int, list[PhasePart]],
 ) -> PhaseRow:
-    states = None if load is None else {name: float(load.states[i, code]) for i, name in enumerate(STATES)}
+    states = None
+    if load is not None and load.states[:, code].sum() > 0:  # no sample fell into the phase: not known, not zero
+        states = {name: float(load.states[i, code]) for i, name in enumerate(STATES)}
     return PhaseRow(
         rank=rank,
         phase=phases.PHASES[code],
         seconds=ns / 1e9,
-        share=ns / window,
+        share=ns / window if window else 0.0,
         count=len(durations),
         median_s=_percentile_s(durations, 50),
         p90_s=_percentile_s(durations, 90),
@@ -175,7 +179,7 @@ def _durations(timeline: RankTimeline, meetings: Sequence[Meetings]) -> list[Int
 def opened(resolved: ResolvedLane, code: int, window: tuple[int, int]) -> IntArray:
     """Durations (ns, inside the window) of the spans that open a phase: nested ones count once."""
     lane = resolved.lane
-    mask = resolved.opens_phase & (resolved.phase == code) & (lane.t1 >= window[0]) & (lane.t0 < window[1])
+    mask = resolved.opens_phase & (resolved.phase == code) & (lane.t1 > window[0]) & (lane.t0 < window[1])
     lengths: IntArray = np.minimum(lane.t1[mask], window[1]) - np.maximum(lane.t0[mask], window[0])
     return lengths
 
@@ -192,9 +196,9 @@ def _parts(timeline: RankTimeline, meetings: Sequence[Meetings]) -> dict[int, li
     """Named shares of a phase: the framework's own (reward: parse, score) and the waits by barrier and cause."""
     parts: dict[int, list[PhasePart]] = {}
     lane, window = timeline.main.lane, timeline.edges[[0, -1]]
-    for rule in phases.TRL_RULES:
-        mask = lane.called(rule.name) & (lane.t1 > window[0]) & (lane.t0 < window[1]) if rule.part else None
-        if mask is not None and mask.any():
+    for rule in (rule for rule in phases.TRL_RULES if rule.part):
+        mask = _part_of(timeline.main, rule) & (lane.t1 > window[0]) & (lane.t0 < window[1])
+        if mask.any():
             ns = np.minimum(lane.t1[mask], window[1]) - np.maximum(lane.t0[mask], window[0])
             part = PhasePart(rule.part, int(ns.sum()) / 1e9, int(mask.sum()))
             parts.setdefault(phases.CODE[rule.phase], []).append(part)
@@ -203,6 +207,12 @@ def _parts(timeline: RankTimeline, meetings: Sequence[Meetings]) -> dict[int, li
             name = f"at {row.barrier}, peer in {row.because}"
             parts.setdefault(phases.CODE[row.phase], []).append(PhasePart(name, row.seconds, row.count))
     return parts
+
+
+def _part_of(resolved: ResolvedLane, rule: phases.Rule) -> npt.NDArray[np.bool_]:
+    """Spans of the rule's name that mean its phase where they stand (a ``gather`` elsewhere is no reward)."""
+    mask: npt.NDArray[np.bool_] = resolved.lane.called(rule.name) & (resolved.phase == phases.CODE[rule.phase])
+    return mask
 
 
 def _totals(rows: Sequence[PhaseRow], pooled: Mapping[str, IntArray]) -> tuple[PhaseRow, ...]:

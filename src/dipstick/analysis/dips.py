@@ -98,18 +98,20 @@ def _measure(series: Series, baseline: FloatArray, first: IntArray, last: IntArr
 
 
 def _moved(series: Series, base: FloatArray, low: FloatArray, edge: IntArray, beyond: IntArray) -> IntArray:
-    """How far the dip's edge lies inside its edge window (ns; negative: in the window beyond it)."""
+    """How far the dip's edge lies inside its edge window (ns; negative: in the window beyond it).
+
+    What the edge window lacks is taken off, and what the window beyond it already lost is added: on noisy
+    square waves that leaves edges right to a few percent of a window (either correction alone: half a window).
+    """
     depth = np.maximum(base - low, 1e-9)
     width = series.t1 - series.t0
     filled = np.clip((base - series.value[edge]) / depth, 0, 1)
-    inward = ((1 - filled) * width[edge]).astype(np.int64)
     near = np.clip(beyond, 0, len(series.value) - 1)
     touching = (near == beyond) & (
         np.minimum(np.abs(series.t1[near] - series.t0[edge]), np.abs(series.t0[near] - series.t1[edge])) == 0
     )
     spill = np.where(touching, np.clip(np.nan_to_num((base - series.value[near]) / depth), 0, 1), 0.0)
-    outward = np.where(filled >= 1 - 1e-9, spill * width[near], 0).astype(np.int64)
-    moved: IntArray = inward - outward
+    moved: IntArray = ((1 - filled) * width[edge] - spill * width[near]).astype(np.int64)
     return moved
 
 

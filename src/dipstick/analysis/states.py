@@ -41,7 +41,9 @@ IDLE_POWER_PERCENTILE = 1.0
 IDLE_POWER_FACTOR = 1.15
 PLATEAU_OF_PEAK = 0.6
 UTIL_FULL_PCT = 95.0
-MEM_UTIL_QUIET_PCT = 1.0
+MEM_UTIL_QUIET_PCT = 5.0
+"""A pinned host-to-device copy reads 2 % at idle power on an H200, more where memory is slower; a wait reads 0,
+and at full utilization and idle power our runs hold nothing in between (docs/states.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,10 @@ def _inside(windows: Series, starts: IntArray, ends: IntArray) -> Mask:
 
 
 def _by_counters(s: Signals, active: FloatArray, waiting: Mask, copying: Mask) -> tuple[CodeArray, Mask]:
-    """Rules 1-5 on SM, DRAM and tensor activity divided by the active share."""
+    """Rules 1-5 on SM, DRAM and tensor activity divided by the active share.
+
+    Without the PCIe counter a wait and a bus copy look alike: only a known wait is called spinning then.
+    """
     share = np.maximum(active, 1e-9)
     sm, dram = s.counters["sm_active_pct"] / 100 / share, s.counters["dram_active_pct"] / 100 / share
     tensor = s.counters["tensor_active_pct"] / 100 / share
@@ -170,15 +175,23 @@ def _by_counters(s: Signals, active: FloatArray, waiting: Mask, copying: Mask) -
     quiet = sm <= SM_QUIET
     quiet_here = quiet | (waiting & (sm <= SM_QUIET_IN_COLLECTIVE))
     still = ~(dram > DRAM_QUIET) & ~(tensor > TENSOR_QUIET) & ~(rx >= LAUNCHING_MIB_S)
+    hollow = (active >= SPIN_ACTIVE) & quiet_here & still
     memory = _lasting((dram >= DEVICE_COPY_DRAM) & ~(tensor >= TENSOR_QUIET))
     code = np.select(
         [
             quiet & (bus >= BUS_COPY_MIB_S),
-            (active >= SPIN_ACTIVE) & quiet_here & still,
+            hollow & np.isnan(rx) & ~waiting,
+            hollow,
             memory & copying,
             sm < LIGHT_SM,
         ],
-        [CODE["copying_bus"], CODE["spinning"], CODE["copying_device"], CODE["light"]],
+        [
+            CODE["copying_bus"],
+            CODE["waiting_or_bus_copy"],
+            CODE["spinning"],
+            CODE["copying_device"],
+            CODE["light"],
+        ],
         CODE["compute"],
     ).astype(np.uint8)
     return code, memory & (code == CODE["compute"])

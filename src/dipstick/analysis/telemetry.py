@@ -116,8 +116,9 @@ def read_signals(gpu: pl.DataFrame, counters: pl.DataFrame) -> list[Signals]:
 
 
 def _by_gpu(table: pl.DataFrame) -> dict[tuple[str, int], pl.DataFrame]:
-    """The rows of each GPU; a missing host name is the empty one."""
-    parts = table.partition_by("host", "gpu", maintain_order=True, as_dict=True)
+    """The rows of each GPU; a missing host name is the empty one, rows without a GPU are nobody's."""
+    known = table.filter(pl.col("gpu").is_not_null())
+    parts = known.partition_by("host", "gpu", maintain_order=True, as_dict=True)
     return {(str(host or ""), int(index)): rows for (host, index), rows in parts.items()}
 
 
@@ -143,7 +144,7 @@ def _utilization_rows(rows: pl.DataFrame, profile: pl.DataFrame) -> tuple[str, p
         known.filter(pl.col("source") == "buffer"),
         known.filter(pl.col("source").ne_missing("buffer")),
     )
-    if not buffer.is_empty() and _extent(buffer) >= BUFFER_COVERAGE * _extent(poll):
+    if not buffer.is_empty() and _covered_ns(buffer) >= BUFFER_COVERAGE * _covered_ns(poll):
         return "buffer", buffer
     if not poll.is_empty():
         return "poll", poll
@@ -151,11 +152,11 @@ def _utilization_rows(rows: pl.DataFrame, profile: pl.DataFrame) -> tuple[str, p
     return "counters", engine.select("t_ns", "window_ns", pl.col("gr_active_pct").alias("util_pct"))
 
 
-def _extent(rows: pl.DataFrame) -> int:
-    if rows.is_empty():
-        return 0
-    low, high = rows.select(pl.col("t_ns").min().alias("a"), pl.col("t_ns").max().alias("b")).row(0)
-    return int(high - low)
+def _covered_ns(rows: pl.DataFrame) -> int:
+    """How long these samples speak for, gaps left out."""
+    t = rows["t_ns"].to_numpy()
+    start, end = clock.covering_segments(t, _window(rows, t), _period(t))
+    return int((end - start).sum())
 
 
 def _floats(table: pl.DataFrame, column: str) -> FloatArray:
@@ -198,18 +199,24 @@ def _agreement(a: FloatArray, b: FloatArray) -> float:
 
 
 def _classification_windows(util: Series, usable: pl.DataFrame) -> tuple[Series, dict[str, FloatArray]]:
-    """The counters' windows, and the utilization's own windows where no counter covers them."""
+    """The counters' windows, and the utilization's own windows where no counter covers them.
+
+    Where utilization has a gap, graphics-engine active gives the share; where that is missing too, nothing
+    says how busy the GPU was, and the time counts as not recorded.
+    """
     t1 = usable["t_ns"].to_numpy()
     t0 = np.maximum(t1 - usable["window_ns"].to_numpy(), np.concatenate([[np.iinfo(np.int64).min], t1[:-1]]))
     rest = _outside(util, t0, t1)
     at0, at1 = np.concatenate([t0, rest.t0]), np.concatenate([t1, rest.t1])
+    mean = util.mean_over(t0, t1)
+    share = np.concatenate([np.where(np.isnan(mean), _floats(usable, "gr_active_pct"), mean), rest.value])
     order = np.argsort(at0, kind="stable")
-    share = np.concatenate([util.mean_over(t0, t1), rest.value])[order]
+    order = order[~np.isnan(share[order])]
     columns = {
         name: np.concatenate([_floats(usable, name), np.full(len(rest.t0), np.nan)])[order]
         for name in COUNTERS
     }
-    return Series(at0[order], at1[order], share), columns
+    return Series(at0[order], at1[order], share[order]), columns
 
 
 def _outside(util: Series, t0: IntArray, t1: IntArray) -> Series:

@@ -137,6 +137,11 @@ def ask(call: Callable[..., Any], *arguments: Any) -> Answer:
         return Answer(None, str(refusal) or type(refusal).__name__)
 
 
+def call(nvml: Any, function: str, *arguments: Any) -> Answer:
+    """Call an NVML function by name: one that an old binding does not have is refused like any other."""
+    return ask(lambda: getattr(nvml, function)(*arguments))
+
+
 def _text(value: Any) -> Any:
     """Old bindings return bytes where new ones return text."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
@@ -163,23 +168,23 @@ def examine(
         module_file: File of the module that ``import pynvml`` finds.
         import_error: Why the binding can't be imported.
     """
-    started = Answer(None, import_error or "no NVML binding") if nvml is None else ask(nvml.nvmlInit)
+    started = Answer(None, import_error or "no NVML binding") if nvml is None else call(nvml, "nvmlInit")
     alive = started.ok
-    count = ask(nvml.nvmlDeviceGetCount).value if alive else None
-    handles = [ask(nvml.nvmlDeviceGetHandleByIndex, i).value for i in range(count or 0)]
+    count = call(nvml, "nvmlDeviceGetCount").value if alive else None
+    handles = [call(nvml, "nvmlDeviceGetHandleByIndex", i).value for i in range(count or 0)]
     pids = {pid for handle in handles for pid in _pids(nvml, handle)}
     found = Checkup(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
-        nvml=ask(nvml.nvmlSystemGetNVMLVersion).value if alive else None,
-        driver=ask(nvml.nvmlSystemGetDriverVersion).value if alive else None,
+        nvml=call(nvml, "nvmlSystemGetNVMLVersion").value if alive else None,
+        driver=call(nvml, "nvmlSystemGetDriverVersion").value if alive else None,
         nvml_error=started.refusal,
         binding=check_binding(packages, module_file),
         processes=_processes(root, sorted(pids)),
         gpus=tuple(_probe(nvml, i, handle) for i, handle in enumerate(handles) if handle is not None),
     )
     if alive:
-        ask(nvml.nvmlShutdown)
+        call(nvml, "nvmlShutdown")
     return found
 
 
@@ -203,8 +208,8 @@ def _probe(nvml: Any, index: int, handle: Any) -> GpuProbe:
     window = spacing(samples.value) if samples.ok else None
     return GpuProbe(
         index=index,
-        name=ask(nvml.nvmlDeviceGetName, handle).value,
-        uuid=ask(nvml.nvmlDeviceGetUUID, handle).value,
+        name=call(nvml, "nvmlDeviceGetName", handle).value,
+        uuid=call(nvml, "nvmlDeviceGetUUID", handle).value,
         mem_total_b=memory.value,
         mig=mig.value,
         util_window_s=window,
@@ -230,7 +235,7 @@ def _signal(name: str, answer: Answer, seen: str, good_for: str) -> Signal:
 
 
 def _utilization(nvml: Any, handle: Any, window: float | None) -> Signal:
-    rates = ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+    rates = call(nvml, "nvmlDeviceGetUtilizationRates", handle)
     seen = f"{rates.value.gpu} % now, memory access {rates.value.memory} %" if rates.ok else ""
     if window is not None:
         seen += f"; each value is a mean over {window:.2f} s"

@@ -52,6 +52,7 @@ def make_parser(commands: Sequence[Command]) -> Parser:
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"dipstick {__version__}")
     _add_global(parser, default=False)

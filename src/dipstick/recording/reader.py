@@ -182,7 +182,7 @@ class Recording:
         """First and last Unix time by table, writer and clock, from the time columns alone; None: rows, no times."""
         extents: dict[str, dict[tuple[str, int], tuple[int, int] | None]] = {}
         for table, sources in self._sources.items():
-            for source in sources if table != "anchors" else ():
+            for source in sources:
                 clocks = self._clocks_of(source.writer)
                 for clock, first, last in self._collect(source, partial(_extent, source.table)).iter_rows():
                     if clocks.knows(clock):
@@ -304,6 +304,14 @@ def _check_columns(name: str, columns: Iterable[str]) -> None:
         )
 
 
+def _open(folder: Path, name: str) -> Recording:
+    """Open, and once more where a live writer just turned a listed segment into a part."""
+    try:
+        return Recording(folder, name)
+    except FileNotFoundError:
+        return Recording(folder, name)
+
+
 def open_recording(path: str | Path) -> Recording:
     """Open a recording folder or ``sample:NAME``.
 
@@ -321,7 +329,7 @@ def open_recording(path: str | Path) -> Recording:
     text = str(path)
     try:
         folder = resolve(path)
-        return Recording(folder, text if text.startswith(SAMPLE_PREFIX) else folder.resolve().name)
+        return _open(folder, text if text.startswith(SAMPLE_PREFIX) else folder.resolve().name)
     except PermissionError as error:
         raise RecordingError(
             "it may not be read by this user.",

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from dipstick.analysis.timeline import RankTimeline
     from dipstick.model import FloatArray, IntArray
 
-STAGE_ENDS: tuple[tuple[str, str], ...] = (("lengths", "generate"), ("reward", "reward"), ("backward", "backward"))
+STAGE_ENDS: tuple[tuple[str, str], ...] = (
+    ("lengths", "generate"),
+    ("reward", "reward"),
+    ("backward", "backward"),
+)
 """(label, phase whose last end in the step is the rank's arrival)."""
 LEFT_OUT = (*phases.WAIT_PHASES, "unattributed", "startup", "teardown")
 

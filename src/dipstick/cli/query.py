@@ -1,0 +1,110 @@
+"""Derive a number again: SQL over a recording's tables.
+
+Every receipt of a report names such a query. Recorded tables (gpu, spans, jobs ...) have their times in
+seconds beside the nanoseconds; derived ones (phase_pieces, steps, waits, states, dips) hold what the analysis
+worked out. Without SQL the tables and their columns are listed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dipstick.cli.options import positive
+from dipstick.cli.output import answer, answer_json
+from dipstick.errors import EXIT_ANSWERED, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    import polars as pl
+
+    from dipstick.cli.output import Talk
+    from dipstick.recording.reader import Recording
+
+NAME = "query"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what the verb takes."""
+    parser.add_argument("run", metavar="RUN", help="a recording folder, or sample:NAME")
+    parser.add_argument("sql", metavar="SQL", nargs="?", help="a SELECT over the tables; absent: list them")
+    parser.add_argument("--limit", metavar="N", type=positive, default=50, help="rows to print (50)")
+
+
+def run(args: Namespace, talk: Talk) -> int:
+    """Answer the query, or list what can be asked."""
+    from dipstick import load  # noqa: PLC0415 - loads Polars
+
+    recording = load(args.run)
+    result = _ask(recording, args.sql) if args.sql else _catalogue(recording)
+    shown = result.head(args.limit)
+    if args.json:
+        answer_json({"rows": result.height, "columns": result.columns, "data": shown.to_dicts()})
+    else:
+        answer(_table(shown))
+    if shown.height < result.height:
+        talk.say(f"{result.height - shown.height} more rows: --limit N prints more")
+    return EXIT_ANSWERED
+
+
+def _ask(recording: Recording, sql: str) -> pl.DataFrame:
+    """The query's result; only the tables that it names are loaded."""
+    import polars as pl  # noqa: PLC0415 - --help stays light
+
+    from dipstick.analysis import frames  # noqa: PLC0415 - loads NumPy
+    from dipstick.analysis.pipeline import analyse  # noqa: PLC0415 - loads NumPy
+
+    words = set(re.findall(r"\w+", sql))
+    wanted = [name for name in frames.names() if name in words]
+    findings = analyse(recording) if any(name in frames.DERIVED for name in wanted) else None
+    tables = {
+        name: frames.derived(findings, name)
+        if findings and name in frames.DERIVED
+        else frames.recorded(recording, name)
+        for name in wanted
+    }
+    try:
+        return pl.SQLContext(tables, eager=True).execute(sql)
+    except pl.exceptions.PolarsError as error:
+        known = ", ".join(frames.names())
+        raise UsageError(
+            f"the query failed: {str(error).splitlines()[0]}",
+            fix=f"tables: {known}; columns: dipstick query RUN",
+        ) from error
+
+
+def _catalogue(recording: Recording) -> pl.DataFrame:
+    """Every table, how many rows it has here, and its columns."""
+    import polars as pl  # noqa: PLC0415 - --help stays light
+
+    from dipstick.analysis import frames  # noqa: PLC0415 - loads NumPy
+    from dipstick.recording.schema import TABLES  # noqa: PLC0415 - loads Polars
+
+    rows = [
+        {
+            "table": name,
+            "rows": recording.table(name).height,
+            "columns": ", ".join(frames.recorded(recording, name).columns),
+        }
+        for name in TABLES
+    ]
+    rows += [{"table": name, "rows": None, "columns": what} for name, what in frames.DERIVED.items()]
+    return pl.DataFrame(rows)
+
+
+def _table(frame: pl.DataFrame) -> str:
+    """Plain columns; recorded strings lose their control characters."""
+    from dipstick.show.words import clean  # noqa: PLC0415 - --help stays light
+
+    def cell(value: object) -> str:
+        if value is None:
+            return "-"
+        return f"{value:.6g}" if isinstance(value, float) else clean(str(value), 400)
+
+    lines = [frame.columns, *([cell(v) for v in row] for row in frame.iter_rows())]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(frame.columns))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

@@ -9,6 +9,7 @@ import numpy as np
 from dipstick.analysis.whatif_verdict import phase_dominates
 from dipstick.judgement import Check, Reason, Receipt, Verdict
 from dipstick.verdicts.algebra import from_decision, unconfirmed
+from dipstick.verdicts.sql import select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,5 +97,5 @@ def _receipts(evidence: Evidence, longest: str, paid: str | None) -> Iterator[Re
                 rank=row.rank,
                 value=row.seconds,
                 unit="s",
-                query=f"SELECT SUM(seconds) FROM phase_pieces WHERE rank = {row.rank} AND phase = '{row.phase}'",
+                query=select("SUM(seconds)", "phase_pieces", rank=row.rank, phase=row.phase),
             )

@@ -38,13 +38,23 @@ class Steps:
     Attributes:
         loop: The arrays that replay and what-ifs work on.
         number: (K,) the framework's step numbers.
+        labels: The barriers at the stages' ends, in order.
         start_s, end_s: (K,) last-barrier exit before, and of, each step (s since start).
+        arrive_s: (K, S, R) when each rank arrived at each of them; the latest is the exit.
     """
 
     loop: Loop
     number: IntArray
+    labels: tuple[str, ...]
     start_s: FloatArray
     end_s: FloatArray
+    arrive_s: FloatArray
+
+    @property
+    def exit_s(self) -> FloatArray:
+        """(K, S) latest arrivals: when each barrier opens."""
+        latest: FloatArray = self.arrive_s.max(axis=2)
+        return latest
 
 
 def build_loop(
@@ -121,7 +131,7 @@ def _assemble(
         gpus=np.asarray([max(gpus.get(t.rank, 1), 1) for t in timelines], np.int64),
         jobs=_jobs(timelines, number, jobs),
     )
-    return Steps(loop, number, before_exit / 1e9, exits[:, -1] / 1e9)
+    return Steps(loop, number, tuple(labels), before_exit / 1e9, exits[:, -1] / 1e9, arrive / 1e9)
 
 
 def _first_start(timelines: Sequence[RankTimeline]) -> int:

@@ -1,0 +1,194 @@
+"""Check 4: do the dips follow the slowest worker, who comes last, and what would be left without stragglers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dipstick.analysis.replay_waits import LastArriver, blame_shares, last_arrivers
+from dipstick.analysis.straggler_tests import LONGEST, StragglerTest, judge_stragglers
+from dipstick.analysis.whatif_blame import blame_longest_job, blame_ranks, blame_workers
+from dipstick.analysis.whatif_verdict import rank_is_straggler
+from dipstick.judgement import Check, Reason, Receipt, Verdict
+from dipstick.verdicts.algebra import from_decision, unconfirmed
+from dipstick.verdicts.dip_series import completion_length, drivers, reward_dips
+from dipstick.verdicts.sql import select
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dipstick.analysis.whatif_blame import Attribution
+    from dipstick.verdicts.evidence import Evidence
+
+QUESTION = "Do the dips follow the slowest reward job, and is one rank or worker the straggler?"
+DRIVER_WORDS = {
+    "longest_job": "the longest job of the step",
+    "total_work": "the work queued for the workers",
+    "makespan": "how the jobs packed onto the workers",
+    "timeouts": "jobs that ran into the time limit",
+}
+
+
+def check(evidence: Evidence) -> Check:
+    """Judge the straggler story; ranks are tested exactly, so short runs can still name one."""
+    test = dips_follow(evidence)
+    facts = {"last_arrivers": [_row(row, evidence) for row in arrivers(evidence)], **_what_if(evidence)}
+    if test is None:
+        missing = "no reward jobs with worker times beside GPU telemetry"
+        verdict = unconfirmed(Reason.MISSING_SIGNAL, missing)
+        facts |= {"driver": "unresolved", "correlation": None, "interval": None}
+    else:
+        verdict = _verdict(test)
+        longest = test.row(LONGEST)
+        facts |= {
+            "driver": test.driver,
+            "correlation": longest.rho.value if longest else None,
+            "interval": [longest.rho.low, longest.rho.high] if longest else None,
+            "drivers": [_driver(row) for row in test.rows],
+            "steps": test.steps,
+        }
+    return Check("stragglers", QUESTION, verdict, tuple(_receipts(evidence)), facts)
+
+
+def dips_follow(evidence: Evidence) -> StragglerTest | None:
+    """The test of methods 4.4 on the kept steps; None where jobs or telemetry are missing."""
+    found, by_driver = reward_dips(evidence), drivers(evidence)
+    if found is None or not by_driver:
+        return None
+    return judge_stragglers(found.width_s, by_driver, completion_length(evidence), found.window_s)
+
+
+def arrivers(evidence: Evidence) -> tuple[LastArriver, ...]:
+    """The exact last-arriver test at the reward gather, over all steps (it needs no warm-up rule)."""
+    steps = evidence.steps
+    if steps is None or "reward" not in steps.labels:
+        return ()
+    return last_arrivers(blame_shares(steps.arrive_s[:, steps.labels.index("reward")]))
+
+
+def straggler_rank(evidence: Evidence) -> tuple[LastArriver, Verdict] | None:
+    """The rank that comes last most often and whether it is *the* straggler; None with fewer than two ranks."""
+    rows = arrivers(evidence)
+    if not rows or evidence.steps is None:
+        return None
+    top = max(rows, key=lambda row: row.share.value)
+    count = evidence.steps.loop.steps
+    rank = evidence.findings.timelines[top.rank].rank
+    because = f"rank {rank} is last in {top.share.value * count:.0f} of {count} steps (exact binomial p = {top.p_holm:.3g} after Holm)"
+    return top, from_decision(rank_is_straggler(top, count), because)
+
+
+def _verdict(test: StragglerTest) -> Verdict:
+    longest = test.row(LONGEST)
+    if longest is None:
+        return unconfirmed(Reason.MISSING_SIGNAL, "no longest job per step")
+    winner = test.row(test.driver)
+    because = f"dip width against the longest job: partial rho {longest.rho.value:.2f}, {longest.slope.value:.2f} s of dip per second of job"
+    if winner is not None and winner is not longest:
+        because += (
+            f"; {DRIVER_WORDS[test.driver]} explains them better "
+            f"(rho {winner.rho.value:.2f}, {winner.slope.value:.2f} s per second, contest {winner.share:.2f})"
+        )
+    return Verdict(
+        word=test.verdict,
+        because=f"{because}, {test.steps} steps",
+        effect=longest.rho.value,
+        interval=(longest.rho.low, longest.rho.high),
+        p=longest.p_value,
+        reason=Reason(test.codes[0]) if test.codes else None,
+        min_detectable=test.detectable_rho,
+        steps_needed=test.steps_needed,
+    )
+
+
+def _driver(row: Any) -> dict[str, Any]:
+    return {
+        "driver": row.name,
+        "rho": row.rho.value,
+        "interval": [row.rho.low, row.rho.high],
+        "p_adjusted": row.p_adjusted,
+        "slope": row.slope.value,
+        "slope_interval": [row.slope.low, row.slope.high],
+        "contest": row.share,
+    }
+
+
+def _row(row: LastArriver, evidence: Evidence) -> dict[str, Any]:
+    count = evidence.steps.loop.steps if evidence.steps else 0
+    return {
+        "rank": evidence.findings.timelines[row.rank].rank,
+        "last_in_steps": row.share.value * count,
+        "steps": count,
+        "p": row.p,
+        "p_holm": row.p_holm,
+        "verdict": rank_is_straggler(row, count).verdict,
+    }
+
+
+def _what_if(evidence: Evidence) -> dict[str, Any]:
+    """What the run would gain without its straggling ranks, workers or longest jobs."""
+    loop = evidence.loop
+    if loop is None:
+        return {"what_if": None, "attribution": None}
+    found = [blame_ranks(loop, evidence.rng(2)) if loop.ranks > 1 else None]
+    found += [blame_workers(loop, evidence.rng(3)), blame_longest_job(loop, evidence.rng(4))]
+    known = [attribution for attribution in found if attribution is not None]
+    longest = next((a for a in known if a.peers == "longest_job" and a.causes), None)
+    capped = _without_longest(evidence)
+    return {
+        "what_if": {"no_straggler_step_speedup": capped, "equal_jobs_step_speedup": longest.speedup.value if longest else None},
+        "attribution": [_attribution(a) for a in known],
+    }
+
+
+def _without_longest(evidence: Evidence) -> float | None:
+    """S if every step's longest job took the second longest's time: the straggler gone, the queue left."""
+    whatifs = evidence.whatifs
+    if whatifs is None or whatifs.loop.jobs is None or not whatifs.gate.passed:
+        return None
+    jobs = whatifs.loop.jobs
+    order = np.lexsort((-jobs.seconds, jobs.step))
+    step, seconds = jobs.step[order], jobs.seconds[order]
+    first = np.searchsorted(step, np.arange(whatifs.loop.steps))
+    second = np.clip(first + 1, None, len(seconds) - 1)
+    cap = np.where(step[second] == step[first], seconds[second], seconds[first])
+    shorter = np.minimum(jobs.seconds, cap[jobs.step])
+    edited = whatifs.edit("no longest job", lambda loop: replace(loop, jobs=replace(jobs, seconds=shorter)))
+    return float(edited.speedup.value)
+
+
+def _attribution(found: Attribution) -> dict[str, Any]:
+    return {
+        "peers": found.peers,
+        "speedup": found.speedup.value,
+        "interval": [found.speedup.low, found.speedup.high],
+        "skipped": found.skipped,
+        "causes": [
+            {"name": c.name, "s_x": c.s_x.value, "removed": c.removed.value, "added": c.added.value, "interacts": c.interacts}
+            for c in found.causes
+        ],
+    }
+
+
+def _receipts(evidence: Evidence) -> Iterator[Receipt]:
+    stragglers = evidence.findings.stragglers
+    for row in stragglers.by_rank if stragglers else ():
+        yield Receipt(
+            kind="count",
+            text=f"rank {row.rank} came last at the reward gather in {row.last_in_steps} of {stragglers.steps if stragglers else 0} steps and waited {row.waited_s:.1f} s",
+            rank=row.rank,
+            value=row.last_in_steps,
+            unit="steps",
+            query=select("COUNT(*)", "waits", barrier="reward", rank=row.rank, late_rank=row.rank),
+        )
+    for worker in stragglers.by_worker if stragglers else ():
+        yield Receipt(
+            kind="number",
+            text=f"worker {worker.pid} of rank {worker.rank}: {worker.jobs} jobs, busy {worker.busy_s:.1f} s",
+            rank=worker.rank,
+            value=worker.busy_s,
+            unit="s",
+            query=select("SUM(t1_s - t0_s)", "jobs", "step >= 0", pid=worker.pid),
+        )

@@ -129,9 +129,9 @@ def baseline_of(series: Series, timeline: RankTimeline | None) -> FloatArray:
     chosen = np.isin(code, [phases.CODE[p] for p in BUSY_PHASES]) & ~np.isnan(series.value)
     if not chosen.any():
         return np.full(len(series.value), _percentile(series.value[busy]))
-    step = np.searchsorted(timeline.steps.t0, middle, side="right") - 1
+    step = np.maximum(np.searchsorted(timeline.steps.t0, middle, side="right") - 1, 0)
     per_step = _rolling(step[chosen], series.value[chosen], len(timeline.steps))
-    local: FloatArray = per_step[np.clip(step, 0, len(per_step) - 1)]
+    local: FloatArray = per_step[step]
     return local
 
 
@@ -157,9 +157,10 @@ def _percentile(values: FloatArray) -> float:
 
 
 def mean_series(parts: Sequence[Series], period_ns: int) -> Series:
-    """The job's series: the mean over its GPUs on one regular grid."""
+    """The job's series: the mean over its GPUs on one regular grid (one window where no period is known)."""
     start, end = min(int(s.t0[0]) for s in parts), max(int(s.t1[-1]) for s in parts)
-    edges = np.arange(start, end + max(period_ns, 1), max(period_ns, 1), dtype=np.int64)
+    pace = period_ns if period_ns > 0 else max(end - start, 1)
+    edges = np.arange(start, end + pace, pace, dtype=np.int64)
     stacked = np.stack([s.mean_over(edges[:-1], edges[1:]) for s in parts])
     known = ~np.isnan(stacked).any(axis=0)
     return Series(edges[:-1][known], edges[1:][known], stacked[:, known].mean(axis=0))

@@ -92,7 +92,7 @@ def analyse(recording: Recording) -> Findings:
         dips=tuple(per_gpu),
         job_dips=tuple(job),
         stragglers=find_stragglers(timelines, meetings, recording.table("jobs")) if timelines else None,
-        notes=(*recording.notes, *notes, *_span_notes(timelines, homeless)),
+        notes=(*recording.notes, *notes, *_span_notes(timelines, homeless, processes)),
     )
 
 
@@ -102,14 +102,16 @@ def _gpus(
     signals = read_signals(recording.table("gpu"), recording.table("gpu_counters"))
     owner, notes = _owners([(s.host, s.gpu) for s in signals], processes, timelines)
     names = {
-        (host, gpu): name or ""
+        (host or "", gpu): name or ""
         for host, gpu, name in recording.table("gpus").select("host", "gpu", "name").iter_rows()
     }
+    events = recording.table("events")
     gpus = []
     for signal in signals:
         rank = owner.get((signal.host, signal.gpu))
         mine = [t for t in timelines if t.rank == rank]
-        context = Context(_pieces(mine, phases.WAIT_PHASES), _pieces(mine, COPY_PHASES), window)
+        copies = _joined(_pieces(mine, COPY_PHASES), _copy_events(events, rank))
+        context = Context(_pieces(mine, phases.WAIT_PHASES), copies, window)
         known = not any(word in names.get((signal.host, signal.gpu), "") for word in NOT_UNDERSTOOD)
         gpus.append(
             Gpu(
@@ -136,9 +138,9 @@ def _owners(
         pl.col("rank").is_not_null() & pl.col("gpu").is_not_null() & (pl.col("gpu") >= 0)
     )
     owner = {
-        (host, gpu): rank
+        (host or "", gpu): rank  # the lowest rank keeps a GPU: stray contexts of others often lie on GPU 0
         for host, gpu, rank in known.select(pl.col("host").cast(pl.String), "gpu", "rank")
-        .sort("rank")
+        .sort("rank", descending=True)
         .iter_rows()
         if rank in ranks
     }
@@ -167,6 +169,16 @@ def _pieces(timelines: Sequence[RankTimeline], names: Sequence[str]) -> tuple[In
     return starts, ends
 
 
+def _copy_events(events: pl.DataFrame, rank: int | None) -> tuple[IntArray, IntArray]:
+    """When the rank's events say that weights move on the device (vLLM's sleep and wake have no phase)."""
+    mine = events.filter((pl.col("rank") == pl.lit(rank, pl.Int32)) & pl.col("name").cast(pl.String).is_in(COPY_EVENTS))
+    return mine["t0_ns"].to_numpy(), mine["t1_ns"].fill_null(mine["t0_ns"]).to_numpy()
+
+
+def _joined(*parts: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
+    return np.concatenate([starts for starts, _ in parts]), np.concatenate([ends for _, ends in parts])
+
+
 def _of_rank(gpus: Sequence[Gpu]) -> dict[int, list[GpuOfRank]]:
     found: dict[int, list[GpuOfRank]] = {}
     for gpu in gpus:
@@ -190,8 +202,12 @@ def _states(gpu: Gpu, span: tuple[int, int]) -> GpuStates:
     )
 
 
-def _span_notes(timelines: Sequence[RankTimeline], homeless: int) -> list[Note]:
+def _span_notes(timelines: Sequence[RankTimeline], homeless: int, processes: pl.DataFrame) -> list[Note]:
     notes = []
+    silent = sorted({*processes["rank"].drop_nulls().to_list()} - {t.rank for t in timelines})
+    if timelines and silent:
+        text = f"rank {', '.join(map(str, silent))} left no spans: its phases, and the waits for it, are not known"
+        notes.append(Note("warning", text))
     if homeless:
         notes.append(Note("warning", f"{homeless} spans belong to no known rank and were left out"))
     crossings = sum(t.main.nesting.crossings for t in timelines)

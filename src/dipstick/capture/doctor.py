@@ -292,7 +292,7 @@ def _per_process(nvml: Any, handle: Any) -> Signal:
     name, use = "per process", "which tenant (trainer, engine, reward worker) was busy"
     if not found.ok and "not found" in (found.refusal or "").lower():
         return Signal(name, None, "no process used the GPU lately, so it can't be told", use)
-    return _signal(name, found, f"{found.value} recent samples", use)
+    return _signal(name, found, f"{found.value} samples at hand", use)
 
 
 def _power(nvml: Any, handle: Any) -> Signal:

@@ -89,7 +89,7 @@ def _processes(found: Processes) -> str:
         text += f"\n           {found.unknown} of {found.seen} GPU processes have PIDs that are unknown here: which tenant"
         return f"{text} was busy can't be told.\n           docker run --pid=host (Kubernetes: hostPID: true) mends it."
     if found.seen:
-        return f"{text}; all {found.seen} GPU processes are known here"
+        return f"{text}; PIDs of GPU processes are known here ({found.seen} of {found.seen})"
     return f"{text}; no GPU process to check PIDs with"
 
 

@@ -36,7 +36,7 @@ def sections(report: Report, *, brief: bool = False) -> tuple[Section, ...]:
 
     Args:
         report: The finding.
-        brief: Leave out what one screen has no room for: workers one by one, tenants.
+        brief: Leave out what one screen has no room for: states, workers one by one, tenants.
     """
     tables = [*_gpu_and_phase(report, brief), *_steps(report, brief), *_rest(report, brief)]
     return tuple(table for table in tables if table is not None)
@@ -66,7 +66,7 @@ def _steps(report: Report, brief: bool) -> list[Section | None]:  # noqa: FBT001
 
 def _rest(report: Report, brief: bool) -> list[Section | None]:  # noqa: FBT001 - private, passed on
     return [
-        state_table(report, _MOST_ROWS if brief else None),
+        None if brief else state_table(report),
         None if brief else tenant_table(report),
         _missing(report),
         _notes(report),

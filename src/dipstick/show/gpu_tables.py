@@ -74,18 +74,18 @@ def _unused_note(report: Report) -> tuple[str, ...]:
     return (f"Never used in the window: {words.listed(unused)}.",)
 
 
-def state_table(report: Report, most: int | None = None) -> Table | None:
+def state_table(report: Report) -> Table | None:
     """GPU-seconds by state; only the states that occur; a row's states add up to its recorded time."""
     rows = report.states
     names = [n for n in STATES if any(s.seconds.get(n, 0.0) > 0 for s in rows)]
     if not names:
         return None
     places = words.decimals_for(max(s.recorded_s for s in rows))
-    body = [_state_row(gpu_label(s.host, s.gpu, report.run.hosts), [s], names, places) for s in rows[:most]]
+    body = [_state_row(gpu_label(s.host, s.gpu, report.run.hosts), [s], names, places) for s in rows]
     total = [_state_row("all", list(rows), names, places, last=True)] if len(rows) > 1 else []
     columns = (Column("", right=False), *(Column(state_ink(n).label) for n in names), Column("recorded"))
     explained = "; ".join(f"{state_ink(n).label}: {state_ink(n).meaning}" for n in names if n in _EXPLAINED)
-    notes = (*([f"{explained}."] if explained else []), *_more(len(rows) - len(rows[:most])))
+    notes = (f"{explained}.",) if explained else ()
     return Table("GPU-seconds by state", columns, (*body, *total), notes)
 
 
@@ -166,10 +166,10 @@ def _dip_words(report: Report, series: Series) -> str:
     scopes = [d.scope for d in dips]
     text = f"{series.capitalize()}: {words.count(len(dips), 'dip')}"
     if report.run.gpus > 1:
-        text += f", {scopes.count('job')} of them with every GPU, {scopes.count('gpu')} of one GPU alone"
+        text += f", {scopes.count('job')} with every GPU, {scopes.count('gpu')} of one alone"
     mean = [d for d in report.job_dips if d.series == series]
     if mean:
-        text += f"; the mean of all GPUs has {words.count(len(mean), 'dip')}, median {_depth(mean)} and {_length(mean)}"
+        text += f"; mean of all GPUs: {words.count(len(mean), 'dip')}, {_depth(mean)}, {_length(mean)}"
     return f"{text}."
 
 

@@ -193,7 +193,8 @@ def rank_table(found: Stragglers, most: int | None = None) -> Table | None:
     )
     ranks = sorted(found.by_rank, key=lambda r: (-r.blame_s, r.rank))
     rows = tuple(_rank_row(r, found.steps) for r in ranks[:most])
-    notes = (*_more(len(ranks), most, "rank"), *_worker_notes(found), *_step_notes(found.arrivals))
+    gaps = _step_notes(found.arrivals, _STEPS_SHOWN if most is None else 1)
+    notes = (*_more(len(ranks), most, "rank"), *_worker_notes(found), *gaps)
     return Table("Who comes last at the reward barrier", columns, rows, notes)
 
 
@@ -216,11 +217,11 @@ def _worker_notes(found: Stragglers) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _step_notes(arrivals: Sequence[StepArrival]) -> tuple[str, ...]:
+def _step_notes(arrivals: Sequence[StepArrival], many: int) -> tuple[str, ...]:
     """The widest gaps, each with the job that ended last on the late rank."""
-    widest = sorted(arrivals, key=lambda a: -a.margin_s)[:_STEPS_SHOWN]
+    widest = sorted(arrivals, key=lambda a: -a.margin_s)[:many]
     told = [_step_words(a) for a in widest if a.margin_s > 0]
-    return (f"Widest gaps: {'; '.join(told)}.",) if told else ()
+    return (f"Widest {'gap' if many == 1 else 'gaps'}: {'; '.join(told)}.",) if told else ()
 
 
 def _step_words(arrival: StepArrival) -> str:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _GAP = 2
 _LEAST_BAR = 12
 _MOST_BAR = 44
-_ASCII_HEAD = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
 def render(report: Report, look: Look | None = None, zoom: Range | None = None) -> str:
@@ -85,13 +84,7 @@ def _notes(notes: Sequence[str], console: Console) -> None:
 
 def _rich_table(table: Table, look: Look) -> RichTable:
     keep = fitting(table, look.width)
-    out = RichTable(
-        box=box.SIMPLE_HEAD if look.unicode else _ASCII_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="dim",
-    )
+    out = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
     for i in keep:
         column = table.columns[i]
         out.add_column(Text(column.title), justify="right" if column.right else "left", overflow="fold")

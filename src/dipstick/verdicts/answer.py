@@ -11,14 +11,15 @@ Rules (spine form; the tests behind ``straggler_*``, ``imbalance`` and ``transfe
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from dipstick.analysis.breakdown import NOT_A_FINDING
-from dipstick.model import Answer, Breakdown, Dip, DipsAre, PhaseRow, Stragglers
+from dipstick.model import Answer, Breakdown, Dip, DipsAre, Stragglers
 from dipstick.phases import WAIT_PHASES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from dipstick.analysis.pipeline import Findings
 
@@ -38,7 +39,7 @@ def answer(findings: Findings) -> Answer:
     """The headline and its machine-readable keys."""
     are = dips_are(findings)
     breakdown = findings.breakdown
-    first = _paid_sentence(breakdown) if breakdown else _no_phases(findings)
+    first = _paid_sentence(findings, breakdown) if breakdown else _no_phases(findings)
     second = "; ".join(clause for clause in (_hollow_clause(findings), _dips_clause(findings, are)) if clause)
     return Answer(
         headline=f"{first} {_sentence(second)}".strip(),
@@ -82,27 +83,36 @@ def _kind(phase: str, stragglers: Stragglers | None) -> DipsAre:
     return "step_cycle"
 
 
-def _paid_sentence(breakdown: Breakdown) -> str:
+def _paid_sentence(findings: Findings, breakdown: Breakdown) -> str:
     longest, paid = breakdown.longest, breakdown.paid_most_for
     if longest is None or paid is None:
         return "No phase of the step was recorded, so nobody can say which one is paid for."
     path = dict(breakdown.critical_path)
     share = 100 * path[longest] / sum(path.values())
-    bill = _bill(breakdown.totals, paid)
+    bill = _bill(findings, paid)
     if longest == paid:
         return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), and it is the one you pay for: {bill}."
     return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), but most is paid for {_words(paid)}: {bill}."
 
 
-def _bill(totals: Sequence[PhaseRow], paid: str) -> str:
+def _bill(findings: Findings, paid: str) -> str:
     """GPU-seconds of the phase, with the wait it causes beside it."""
-    everything = sum(row.seconds for row in totals)
-    seconds = {row.phase: row.seconds for row in totals}
-    text = f"{seconds[paid]:.0f} of {everything:.0f} GPU-seconds"
+    seconds = _gpu_seconds(findings)
+    everything = sum(seconds.values())
+    text = f"{seconds[paid]:.0f} of {everything:.0f} {'GPU' if findings.gpus else 'rank'}-seconds"
     wait = seconds.get("gather_wait", 0.0)
     if paid == "reward" and wait >= WORTH_SAYING * everything:
         text += f", and {wait:.0f} more spent waiting for the slower rank's rewards"
     return text
+
+
+def _gpu_seconds(findings: Findings) -> dict[str, float]:
+    """Seconds by phase, times the GPUs of each rank (one where they are not known)."""
+    gpus = Counter(gpu.rank for gpu in findings.gpus)
+    seconds: dict[str, float] = {}
+    for row in findings.breakdown.rows if findings.breakdown else ():
+        seconds[row.phase] = seconds.get(row.phase, 0.0) + row.seconds * max(gpus[row.rank], 1)
+    return seconds
 
 
 def _hollow_clause(findings: Findings) -> str:
@@ -115,7 +125,9 @@ def _hollow_clause(findings: Findings) -> str:
     hollow = sum(s.hollow_s for s in used)
     read = f"of the {busy:.0f} GPU-seconds that read as busy,"
     if waiting >= WORTH_SAYING * busy:
-        return f"{read} {100 * waiting / busy:.0f} % are a rank waiting for another one at full utilization"
+        more = hollow - waiting
+        rest = f", and {100 * more / busy:.0f} % more did no work" if more >= WORTH_SAYING * busy else ""
+        return f"{read} {100 * waiting / busy:.0f} % are a rank waiting for another one at full utilization{rest}"
     if hollow >= WORTH_SAYING * busy:
         return f"{read} {100 * hollow / busy:.0f} % did no work"
     if sum(s.seconds["unknown"] for s in used) >= MOST * busy:
@@ -141,7 +153,7 @@ def _dips_clause(findings: Findings, are: DipsAre) -> str:
         "checkpoint": f"the dips are checkpoints {share}",
         "queued_work": f"the dips are {top} {share}, work queued for its workers in every step",
         "step_cycle": f"the dips are the step's own {top} {share}, not a fault",
-        "mixed": f"the dips have no single phase, and most of them is {top} {share}",
+        "mixed": f"the dips have no single phase; the largest part is {top} {share}",
     }.get(are, "")
 
 

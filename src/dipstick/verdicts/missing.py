@@ -30,12 +30,13 @@ def _telemetry(findings: Findings) -> Iterator[Missing]:
         )  # fmt: skip
         return
     used = [gpu for gpu in findings.gpus if gpu.used] or list(findings.gpus)
-    if all(gpu.states.method != "counters" for gpu in used):
+    blind = all(gpu.states.method != "counters" for gpu in used)
+    if blind:
         yield Missing(
             "SM, DRAM and PCIe counters (GPM or DCGM)", "telling work from waiting and from bus copies for certain",
             "on Hopper or newer read GPM through NVML; elsewhere DCGM fields 1001-1010 at 1 s or finer",
         )  # fmt: skip
-    if all(gpu.states.idle_power_w is None for gpu in used):
+    if blind and all(gpu.states.idle_power_w is None for gpu in used):
         yield Missing(
             "an idle plateau of board power", "recognising waits without counters",
             "record power.draw and the SM clock beside utilization, over at least one idle stretch",

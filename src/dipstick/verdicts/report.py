@@ -98,11 +98,11 @@ def _tenants(recording: Recording, window: tuple[int, int]) -> tuple[Tenant, ...
     if rows.is_empty():
         return ()
     grouped = rows.group_by("host", "gpu", "pid").agg(pl.col("sm_pct").mean(), pl.col("mem_used_b").max())
-    known = recording.table("processes").unique("pid")
-    roles = dict(known.select("pid", pl.col("role").cast(pl.String)).iter_rows())
+    known = recording.table("processes").select("pid", pl.col("host", "role").cast(pl.String))
+    roles = {(host, pid): role for pid, host, role in known.iter_rows() if role}
     ordered = grouped.with_columns(pl.col("host").cast(pl.String)).sort("host", "gpu", "pid")
     return tuple(
-        Tenant(host, gpu, pid, roles.get(pid) or "unknown", sm, memory)
+        Tenant(host, gpu, pid, roles.get((host, pid), "unknown"), sm, memory)
         for host, gpu, pid, sm, memory in ordered.iter_rows()
     )
 

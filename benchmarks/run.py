@@ -1,0 +1,225 @@
+"""Measures dipstick against a reference in the same run, so that a slow or busy machine cancels out.
+
+    scripts/bench [help] [sample] [reader] [day]
+
+Subject and reference are child processes that take turns; the ratio is that of their medians, and the memory is
+the child's own peak (``wait4``). Results go to benchmarks/results.json; docs/performance.md shows them as a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results.json"
+PYTHON = sys.executable
+DIPSTICK = str(Path(PYTHON).with_name("dipstick"))
+
+SCAN = """
+import sys, polars as pl
+for table in sys.argv[2:]:
+    frame = pl.scan_parquet(f"{sys.argv[1]}/{table}/*.parquet").collect()
+    value, key = ("util_pct", "gpu") if "util_pct" in frame.columns else ("clock", "host")
+    frame.group_by(key).agg(pl.col(value).sum())
+"""
+"""What every reader must at least do: read all columns of the same Parquet files, and one group-by sum."""
+
+LOAD = """
+import sys
+from dipstick.recording.reader import open_recording
+recording = open_recording(sys.argv[1])
+for table in sys.argv[2:]:
+    recording.table(table)
+"""
+
+SLICE = """
+import sys
+from dipstick.recording.reader import open_recording
+recording = open_recording(sys.argv[1])
+for table in sys.argv[2:]:
+    rows = recording.table(table, start_ns=40_000 * 10**9, end_ns=40_060 * 10**9)
+    assert 0 < rows.height < 100_000, rows.height
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One comparison. Seconds are medians over ``rounds``; memory is the highest peak seen."""
+
+    what: str
+    seconds: float
+    peak_mib: float
+    reference: str
+    reference_seconds: float
+    ratio: float
+    ratio_limit: float | None
+    peak_limit_mib: float | None
+    rounds: int
+
+    @property
+    def is_within(self) -> bool:
+        """Whether both limits hold."""
+        slow = self.ratio_limit is not None and self.ratio > self.ratio_limit
+        big = self.peak_limit_mib is not None and self.peak_mib > self.peak_limit_mib
+        return not (slow or big)
+
+
+def measure(command: list[str]) -> tuple[float, float]:
+    """Wall seconds and peak resident MiB of one child process (at least this process's own, some 20 MiB).
+
+    Raises:
+        SystemExit: The child failed; what it said is on stderr.
+    """
+    with tempfile.TemporaryFile() as sink:
+        start = time.perf_counter()
+        pid = os.posix_spawn(
+            command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, sink.fileno(), 1)]
+        )
+        _, status, usage = os.wait4(pid, 0)
+        seconds = time.perf_counter() - start
+    if status:
+        raise SystemExit(f"failed ({os.waitstatus_to_exitcode(status)}): {' '.join(command)}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def compare(
+    what: str,
+    command: list[str],
+    reference: str,
+    reference_command: list[str],
+    *,
+    rounds: int,
+    ratio_limit: float | None = None,
+    peak_limit_mib: float | None = None,
+) -> Result:
+    """Run subject and reference in turns (one unmeasured round first, so that both find warm files)."""
+    measure(reference_command)
+    measure(command)
+    pairs = [(measure(reference_command), measure(command)) for _ in range(rounds)]
+    reference_seconds = statistics.median(ref[0] for ref, _ in pairs)
+    seconds = statistics.median(subject[0] for _, subject in pairs)
+    peak = max(subject[1] for _, subject in pairs)
+    ratio = seconds / reference_seconds
+    return Result(
+        what, seconds, peak, reference, reference_seconds, ratio, ratio_limit, peak_limit_mib, rounds
+    )
+
+
+def synthetic(*options: str) -> str:
+    """A synthetic recording, made once and kept in the temporary folder for the next run.
+
+    It is made by a child: this process must stay small, since a child's peak memory includes what its parent held.
+    """
+    key = hashlib.sha256((HERE / "synthetic.py").read_bytes() + repr(options).encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"dipstick-bench-{key}"
+    if not folder.with_name(f"{folder.name}.truth.json").exists():  # written last
+        print(f"making {folder}: {' '.join(options)}", file=sys.stderr)
+        measure([PYTHON, str(HERE / "synthetic.py"), str(folder), *options])
+    return str(folder)
+
+
+def bench_help() -> Iterable[Result]:
+    """`dipstick --help` must feel instant."""
+    bare = [PYTHON, "-c", "pass"]
+    yield compare(
+        "`dipstick --help`", [DIPSTICK, "--help"], "`python -c pass`", bare, rounds=15, ratio_limit=5
+    )
+
+
+def bench_sample() -> Iterable[Result]:
+    """The shipped sample, all the way to the terminal."""
+    folder = str(HERE.parent / "src" / "dipstick" / "samples" / "h200x2-grpo")
+    scan = [PYTHON, "-c", SCAN, folder, "gpu", "spans", "jobs", "gpu_counters"]
+    command = [DIPSTICK, "explain", "--quiet", "sample:h200x2-grpo"]
+    yield compare(
+        "`dipstick explain sample:h200x2-grpo`", command, "Polars scan of its Parquet", scan, rounds=7
+    )
+
+
+def bench_reader() -> Iterable[Result]:
+    """10 million telemetry rows and 1 million spans: load all, and one minute of it."""
+    hours = 10_000_000 / (8 * 10 * 3600)
+    folder = synthetic("--gpus", "8", "--hz", "10", "--hours", f"{hours:.6f}", "--spans", "1000000")
+    scan = [PYTHON, "-c", SCAN, folder, "gpu", "spans"]
+    for what, code in (("load 10 M telemetry rows and 1 M spans", LOAD), ("load one minute of them", SLICE)):
+        command = [PYTHON, "-c", code, folder, "gpu", "spans"]
+        yield compare(what, command, "Polars scan of all", scan, rounds=5)
+
+
+def bench_day() -> Iterable[Result]:
+    """Eight GPUs for a day at 10 Hz, with 5 million spans."""
+    folder = synthetic("--gpus", "8", "--hz", "10", "--hours", "24", "--spans", "5000000")
+    scan = [PYTHON, "-c", SCAN, folder, "gpu", "spans", "jobs"]
+    yield compare(
+        "`dipstick explain`: 8 GPUs, 24 h, 10 Hz, 5 M spans",
+        [DIPSTICK, "explain", "--quiet", folder],
+        "Polars scan of its Parquet",
+        scan,
+        rounds=3,
+        ratio_limit=15,
+        peak_limit_mib=4096,
+    )
+
+
+BENCHES: dict[str, Callable[[], Iterable[Result]]] = {
+    "help": bench_help,
+    "sample": bench_sample,
+    "reader": bench_reader,
+    "day": bench_day,
+}
+
+
+def machine() -> dict[str, Any]:
+    """What the seconds were seen on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory),
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def main() -> int:
+    """Run the named benches, keep the others' last results; status 1 if a limit does not hold."""
+    parser = argparse.ArgumentParser(description="Measure dipstick against a reference in the same run.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"default: all of {', '.join(BENCHES)}")
+    parser.add_argument("--list", action="store_true", help="print the names")
+    options = parser.parse_args()
+    unknown = set(options.names) - BENCHES.keys()
+    if options.list or unknown:
+        print(*BENCHES, sep="\n", file=sys.stderr if unknown else sys.stdout)
+        return 2 if unknown else 0
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"benches": {}}
+    within = True
+    for name in options.names or BENCHES:
+        results = list(BENCHES[name]())
+        kept["benches"][name] = {**machine(), "results": [asdict(result) for result in results]}
+        for result in results:
+            within &= result.is_within
+            print(
+                f"{result.what}: {result.seconds:.3g} s, {result.peak_mib:.0f} MiB = {result.ratio:.3g} x "
+                f"{result.reference} ({result.reference_seconds:.3g} s){'' if result.is_within else '  OVER THE LIMIT'}",
+                file=sys.stderr,
+            )
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+    return 0 if within else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

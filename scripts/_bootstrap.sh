@@ -1,0 +1,141 @@
+# Sourced by scripts/demo, scripts/test and scripts/bench: makes .venv on a machine that has only Python 3.11+.
+#
+#   bootstrap run     what dipstick needs       bootstrap dev     and what its checks need
+#
+# A stamp in .venv names what was installed (pins, pyproject.toml, Python, this folder). While it matches, nothing
+# is started and nothing is fetched; when it does not, the environment is completed, or made anew if it is broken.
+# shellcheck shell=bash
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+VENV=$ROOT/.venv
+VENV_PYTHON=$VENV/bin/python
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() { # what, then lines that say what to do
+    say "dipstick: $1"
+    shift
+    printf '  %s\n' "$@" >&2
+    exit 1
+}
+
+# --- which Python ----------------------------------------------------------------------------------------------
+
+version_of() { "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null; }
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+# Debian and Ubuntu split ensurepip off into python3-venv; `import venv` alone works there without it.
+can_make_venv() { "$1" -c 'import venv, ensurepip' 2>/dev/null; }
+
+find_python() { # sets PYTHON_FOUND
+    local candidate too_old="" no_venv="" candidates=(python3 python3.13 python3.12 python3.11 python3.14 python)
+    [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
+        command -v "$candidate" >/dev/null || continue
+        if ! is_new_enough "$candidate"; then
+            too_old+=" $candidate ($(version_of "$candidate" || echo "does not run"))"
+        elif ! can_make_venv "$candidate"; then
+            no_venv+=" $candidate"
+        else
+            PYTHON_FOUND=$(command -v "$candidate")
+            return
+        fi
+    done
+    if [ -n "$no_venv" ]; then
+        die "this Python has no venv/ensurepip module:$no_venv" \
+            "Debian, Ubuntu: apt install python3-venv    (or python3.X-venv for your version)" \
+            "or name another one: PYTHON=/path/to/python3.12 $0"
+    fi
+    die "needs Python 3.11 or newer${PYTHON:+, and PYTHON=$PYTHON does not fit}; found:${too_old:- none}" \
+        "Debian 12+, Ubuntu 24.04+: apt install python3 python3-venv    Fedora: dnf install python3" \
+        "or name one: PYTHON=/path/to/python3.12 $0"
+}
+
+# --- the environment -------------------------------------------------------------------------------------------
+
+stamp_key() { # empty without a usable pyvenv.cfg
+    [ -x "$VENV_PYTHON" ] && [ -f "$VENV/pyvenv.cfg" ] || return 0
+    {
+        cat "$ROOT/requirements/run.txt" "$ROOT/requirements/dev.txt" "$ROOT/pyproject.toml" "$VENV/pyvenv.cfg"
+        printf '%s\n' "$ROOT"
+    } | sha256sum
+}
+
+is_ready() { # profile; the dev environment serves for run, too
+    local key
+    key=$(stamp_key)
+    [ -n "$key" ] && [ -x "$VENV/bin/dipstick" ] || return 1
+    [ "$(cat "$VENV/dipstick-dev.stamp" 2>/dev/null)" = "$key" ] ||
+        { [ "$1" = run ] && [ "$(cat "$VENV/dipstick-run.stamp" 2>/dev/null)" = "$key" ]; }
+}
+
+is_usable_venv() { is_new_enough "$VENV_PYTHON" && "$VENV_PYTHON" -m pip --version >/dev/null 2>&1; }
+
+make_venv() {
+    find_python
+    say "dipstick: making .venv with Python $(version_of "$PYTHON_FOUND") ($PYTHON_FOUND; a few seconds)"
+    "$PYTHON_FOUND" -m venv --clear "$VENV" >&2 || die "could not make $VENV" "see the lines above"
+}
+
+# pip's own lines are many; one line a package with its size, and a sign of life every 10 s of silence, will do.
+pip_install() { # log, arguments...
+    local log=$1
+    shift
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV_PYTHON" -m pip install --no-input --progress-bar off "$@" 2>&1 |
+        tell_progress "$log" || {
+        tail -n 15 "$log" >&2
+        return 1
+    }
+}
+
+tell_progress() { # log; pip's output on stdin
+    local line status count=0
+    while true; do
+        status=0
+        IFS= read -r -t 10 line || status=$?
+        if [ $status -gt 128 ]; then
+            say "        still at it, ${SECONDS} s"
+            continue
+        fi
+        [ $status -eq 0 ] || return 0
+        printf '%s\n' "$line" >>"$1"
+        case $line in
+            Collecting* | Processing*.whl*)
+                count=$((count + 1))
+                line=${line%% (from*}
+                line=${line##*/}
+                say "  [$count] ${line#Collecting }"
+                ;;
+            *Downloading*\(*\)) say "        downloading (${line##*(}" ;;
+            "Installing collected"*) say "  unpacking (10-30 s)" ;;
+            WARNING*Retrying*) say "  $line" ;;
+        esac
+    done
+}
+
+install() { # profile
+    local log=$VENV/dipstick-install.log about="20 packages, about 150 MB; 20-60 s"
+    [ "$1" = run ] || about="40 packages, about 180 MB; 30-90 s"
+    rm -f "$VENV"/dipstick-*.stamp "$log"
+    say "dipstick: installing pinned packages for \`$1\` into .venv (once: $about)"
+    pip_install "$log" --require-hashes -r "$ROOT/requirements/$1.txt" ||
+        die "pip could not install the pinned packages (the whole log: $log)" \
+            "Without network? pip needs PyPI once; behind a proxy set HTTPS_PROXY or PIP_INDEX_URL." \
+            "Then run the same command again; what was downloaded is kept."
+    pip_install "$log" --no-deps --no-build-isolation --quiet -e "$ROOT" ||
+        die "pip could not install dipstick itself from $ROOT (the whole log: $log)" "Is the checkout complete?"
+    # A run install over a dev one can move shared pins, so only what was just installed is stamped.
+    stamp_key >"$VENV/dipstick-$1.stamp"
+    say "dipstick: ready"
+}
+
+bootstrap() { # run | dev
+    is_ready "$1" && return
+    if ! is_usable_venv; then
+        [ ! -e "$VENV" ] || say "dipstick: .venv is broken or unfinished; making it anew"
+        make_venv
+    fi
+    install "$1"
+}

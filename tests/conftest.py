@@ -1,0 +1,31 @@
+"""What every test may use: the repository's paths, and where the traces of ../shared are (skips where they are not)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Examples may be slow on two shared cores, and CI must fail for the code, not for its luck: no deadline, fixed seed.
+settings.register_profile("here", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture
+def traces() -> Path:
+    """The folder of real traces beside the repository; the test is skipped where it is absent."""
+    folder = ROOT.parent / "shared" / "traces"
+    if not folder.is_dir():
+        pytest.skip(f"needs the real traces in {folder}")
+    return folder

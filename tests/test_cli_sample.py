@@ -1,0 +1,140 @@
+"""The shipped sample, from the command line: what traces/README.md worked out by hand is what the screen says."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import redirect_stdout
+from io import BytesIO, TextIOWrapper
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dipstick.cli import main
+from test_show_json import CONTRACT, breaches
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLE = "sample:h200x2-grpo"
+BY_HAND = {
+    "reward": (116.4, 147.1), "gather_wait": (81.7, 51.2), "generate": (60.3, 60.9), "backward": (46.3, 46.7),
+    "forward": (41.0, 40.4), "logprobs": (33.5, 33.2), "weight_sync": (7.0, 7.2), "checkpoint": (7.2, 0.1),
+}  # fmt: skip
+"""Exclusive seconds of rank 0 and 1 (traces/README.md)."""
+
+
+def answer_of(*words: str) -> str:
+    """What a command writes to a UTF-8 stdout."""
+    out = TextIOWrapper(BytesIO(), encoding="utf-8")
+    with redirect_stdout(out):
+        assert main(list(words)) == 0
+    out.seek(0)
+    return out.read()
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """`dipstick explain sample:h200x2-grpo --json`."""
+    found: dict[str, Any] = json.loads(answer_of("explain", SAMPLE, "--json"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def screen() -> list[str]:
+    """`dipstick demo --width 100`."""
+    return answer_of("demo", "--width", "100", "--no-color", "--quiet").splitlines()
+
+
+def test_the_json_keeps_the_contract(document: dict[str, Any]) -> None:
+    """On a real recording, too."""
+    assert breaches(document, CONTRACT) == []
+
+
+def test_exclusive_seconds_are_those_worked_out_by_hand(document: dict[str, Any]) -> None:
+    """Within 2 % (or 0.05 s, where the hand-made table is rounded)."""
+    rows = {(row["phase"], row["rank"]): row["seconds"] for row in document["checks"]["phases"]["rows"]}
+    found = {phase: tuple(rows[phase, rank] for rank in (0, 1)) for phase in BY_HAND}
+    assert found == {phase: pytest.approx(seconds, rel=0.02, abs=0.05) for phase, seconds in BY_HAND.items()}
+
+
+def test_the_seconds_of_a_rank_add_up_to_the_window(document: dict[str, Any]) -> None:
+    """405.0 s each."""
+    start, end = document["run"]["window_s"]
+    for rank in (0, 1):
+        rows = [row["seconds"] for row in document["checks"]["phases"]["rows"] if row["rank"] == rank]
+        assert sum(rows) == pytest.approx(end - start, abs=1e-4)
+
+
+def test_the_screen_shows_them(screen: list[str]) -> None:
+    """Letter, name, rank 0, rank 1."""
+    shown = {}
+    for line in screen:
+        if found := re.match(r"[A-Zwcx] ([a-z ]+?) +([\d.]+) +([\d.]+) +<?\d+ %", line):
+            shown[found[1].replace(" ", "_")] = (float(found[2]), float(found[3]))
+    assert {phase: shown.get(phase) for phase in BY_HAND} == {
+        phase: pytest.approx(seconds, rel=0.02, abs=0.1) for phase, seconds in BY_HAND.items()
+    }
+
+
+def test_the_screen_says_who_came_last(screen: list[str]) -> None:
+    """Rank 0 in 11 steps, rank 1 in 20."""
+    assert [line for line in screen if " of 31 steps " in line] == [
+        "rank 1  20 of 31 steps  51.2 s            81.7 s",
+        "rank 0  11 of 31 steps  81.7 s            51.2 s",
+    ]
+
+
+def test_the_wait_after_the_checkpoints_is_named(screen: list[str]) -> None:
+    """Rank 1 waits for rank 0's checkpoints; it is no gather wait."""
+    assert [line for line in screen if "checkpoint " in line and line.startswith("rank 1 ")] != []
+
+
+def test_more_than_a_quarter_of_busy_is_hollow(screen: list[str]) -> None:
+    """The row for both GPUs."""
+    line = next(line for line in screen if line.startswith("all "))
+    busy, work, hollow, of_busy = re.findall(r"([\d.]+) (?:%|s)", line)
+    assert float(of_busy) > 25
+    assert float(busy) - float(work) == pytest.approx(100 * float(hollow) / 810.1, abs=1.0)
+
+
+def test_the_screen_has_lanes_of_typical_steps_with_both_ranks(screen: list[str]) -> None:
+    """Generation, reward, wait and training are to be seen in the lanes of the ranks that waited."""
+    assert any(re.match(r"Steps \d+–\d+, .* \(typical: ", line) for line in screen)
+    lanes = [line for line in screen if re.match(r"rank \d phase ", line)]
+    assert len(lanes) == 2
+    letters = set("".join(line.split("phase ", 1)[1] for line in lanes))
+    assert set("GRwBF") <= letters
+
+
+def test_the_screen_fits_100_columns_and_85_lines(screen: list[str]) -> None:
+    """One screen, give or take a scroll."""
+    assert max(map(len, screen)) <= 100
+    assert len(screen) <= 85
+
+
+def test_the_small_model_is_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """sample:h200x2-grpo-135m: rank 1 comes last in 11 of 12 steps, and the whole answer fits 80 columns."""
+    assert main(["explain", "sample:h200x2-grpo-135m", "--width", "80", "--no-color", "-q"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split("  ")[:2] for line in lines if " of 12 steps " in line] == [
+        ["rank 1", "11 of 12 steps"],
+        ["rank 0", " 1 of 12 steps"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".html", "<!doctype html>"), (".md", "# sample:h200x2-grpo · ")]
+)
+def test_files_of_the_sample_hold_the_numbers_worked_out_by_hand(
+    tmp_path: Path, suffix: str, start: str
+) -> None:
+    """Reward 116.4 and 147.1 s, last in 20 of 31 steps, and the pids that share a GPU."""
+    path = tmp_path / f"report{suffix}"
+    assert main(["explain", SAMPLE, "-o", str(path), "-q"]) == 0
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(start)
+    plain = re.sub(r"[|\s]+", " ", re.sub(r"<[^>]+>", " ", text))
+    for expected in ("116.4 147.1", "20 of 31 steps", "trainer"):
+        assert expected in plain

@@ -1,0 +1,249 @@
+"""scripts/demo and scripts/test set themselves up. Run against a made-up Python, so nothing is downloaded."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOOLS = ("bash", "cat", "chmod", "cp", "dirname", "env", "mkdir", "rm", "sha256sum", "tail")
+
+FAKE_PYTHON = """#!/usr/bin/env bash
+# Stands for a Python: answers the set-up's questions, notes every call, and installs by writing empty commands.
+echo "$*" >>{log}
+case "$*" in
+    *sys.exit*) exit {too_old} ;;
+    *print*) echo 3.11.7 ;;
+    *ensurepip*) exit {no_venv} ;;
+    "-m venv"*) rm -rf "$4" && mkdir -p "$4/bin" && echo "version = 3.11.7" >"$4/pyvenv.cfg" && cp "$0" "$4/bin/python" ;;
+    "-m pip install"*)
+        [ ! -e {log}.offline ] || {{ echo "no route to host"; exit 1; }}
+        echo "Collecting numpy==2.4.6 (from -r requirements/run.txt (line 7))"
+        echo "  Downloading numpy-2.4.6-cp311.whl (16.9 MB)"
+        printf '#!/usr/bin/env bash\\necho "answer to: $*"\\n' >"$(dirname "$0")/dipstick"
+        chmod +x "$(dirname "$0")/dipstick" ;;
+    "-m nox"*) echo "nox: $*" ;;
+esac
+"""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A copy of the scripts in an empty folder, on a machine whose PATH holds only ``bin``."""
+
+    folder: Path
+    bin: Path
+    log: Path
+
+    @property
+    def venv(self) -> Path:
+        return self.folder / ".venv"
+
+    def give_python(self, name: str = "python3", *, too_old: bool = False, no_venv: bool = False) -> None:
+        path = self.bin / name
+        facts = {"too_old": int(too_old), "no_venv": int(no_venv), "log": shlex.quote(str(self.log))}
+        path.write_text(FAKE_PYTHON.format(**facts))
+        path.chmod(0o755)
+
+    def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [str(self.folder / "scripts" / script), *arguments]
+        environment = {"PATH": str(self.bin), **environment}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def calls(self, word: str) -> int:
+        """How often a Python was called with ``word`` since the last question."""
+        text = self.log.read_text() if self.log.exists() else ""
+        self.log.unlink(missing_ok=True)
+        return sum(word in line for line in text.splitlines())
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, root: Path) -> Checkout:
+    made = Checkout(tmp_path / "a checkout", tmp_path / "bin", tmp_path / "calls")
+    made.folder.mkdir()
+    made.bin.mkdir()
+    for folder in ("scripts", "requirements"):
+        shutil.copytree(root / folder, made.folder / folder)
+    shutil.copy(root / "pyproject.toml", made.folder)
+    for tool in TOOLS:
+        (made.bin / tool).symlink_to(str(shutil.which(tool)))
+    return made
+
+
+def test_the_first_call_sets_up_and_then_answers(checkout: Checkout) -> None:
+    """A virtual environment, the pinned packages with their hashes, dipstick itself; the talk is on stderr."""
+    checkout.give_python()
+    done = checkout.run("demo", "--width", "100")
+    assert (done.returncode, done.stdout) == (0, "answer to: demo --width 100\n")
+    assert "making .venv with Python 3.11.7" in done.stderr
+    assert "[1] numpy==2.4.6\n        downloading (16.9 MB)" in done.stderr
+    calls = checkout.log.read_text()
+    assert "--require-hashes -r" in calls
+    assert f"--no-deps --no-build-isolation --quiet -e {checkout.folder}" in calls
+
+
+def test_the_second_call_starts_nothing_but_the_answer(checkout: Checkout) -> None:
+    """With a current stamp neither pip nor any Python of the set-up is started."""
+    checkout.give_python()
+    checkout.run("demo")
+    checkout.calls("")
+    assert checkout.run("demo").stderr == ""
+    assert checkout.calls("") == 0
+
+
+@pytest.mark.parametrize("changed", ["requirements/run.txt", "requirements/dev.txt", "pyproject.toml"])
+def test_changed_pins_are_installed_into_the_same_environment(checkout: Checkout, changed: str) -> None:
+    """After a pull that moves a pin or the project's metadata, the next call completes the environment."""
+    checkout.give_python()
+    checkout.run("demo")
+    checkout.calls("")
+    with (checkout.folder / changed).open("a") as file:
+        file.write("# changed\n")
+    checkout.run("demo")
+    calls = checkout.log.read_text()
+    assert ("-m pip install" in calls, "-m venv" in calls) == (True, False)
+
+
+def test_an_interrupted_download_is_finished_by_the_next_call(checkout: Checkout) -> None:
+    """A failed pip says what to do, shows its last lines, leaves no stamp; the same command then goes on."""
+    checkout.give_python()
+    offline = checkout.log.with_name("calls.offline")
+    offline.touch()
+    failed = checkout.run("demo")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "no route to host" in failed.stderr
+    assert "behind a proxy set HTTPS_PROXY" in failed.stderr
+    offline.unlink()
+    assert checkout.run("demo").stdout == "answer to: demo\n"
+
+
+def test_a_broken_environment_is_made_anew(checkout: Checkout) -> None:
+    """The Python that .venv points to is gone (an upgraded system): said, removed, made again."""
+    checkout.give_python()
+    checkout.run("demo")
+    (checkout.venv / "bin" / "python").unlink()
+    (checkout.venv / "bin" / "python").symlink_to("/nowhere/python3")
+    again = checkout.run("demo")
+    assert "broken or unfinished; making it anew" in again.stderr
+    assert again.stdout == "answer to: demo\n"
+
+
+def test_a_moved_checkout_is_installed_again(checkout: Checkout, tmp_path: Path) -> None:
+    """Commands in .venv hold absolute paths, so the stamp does not survive a move."""
+    checkout.give_python()
+    checkout.run("demo")
+    checkout.calls("")
+    moved = Checkout(checkout.folder.rename(tmp_path / "elsewhere"), checkout.bin, checkout.log)
+    moved.give_python()
+    moved.run("demo")
+    assert moved.calls("-m pip install") == 2
+
+
+def test_an_environment_for_the_checks_serves_the_demo(checkout: Checkout) -> None:
+    """`scripts/test` installs everything; `scripts/demo` after it has nothing to do."""
+    checkout.give_python()
+    assert checkout.run("test", "lint").stdout == "nox: -m nox --session lint --\n"
+    checkout.calls("")
+    checkout.run("demo")
+    assert checkout.calls("pip") == 0
+
+
+def test_an_environment_for_the_demo_lacks_the_checks(checkout: Checkout) -> None:
+    """The other way round, the tools are added to the same .venv."""
+    checkout.give_python()
+    checkout.run("demo")
+    checkout.calls("")
+    checkout.run("test")
+    assert checkout.calls("requirements/dev.txt") == 1
+
+
+def test_a_newer_python_beside_an_old_one_is_found(checkout: Checkout) -> None:
+    """python3 is too old here, python3.12 fits."""
+    checkout.give_python("python3", too_old=True)
+    checkout.give_python("python3.12")
+    done = checkout.run("demo")
+    assert done.returncode == 0
+    assert f"({checkout.bin}/python3.12; " in done.stderr
+
+
+def test_without_a_fitting_python_it_says_what_to_do(checkout: Checkout) -> None:
+    """What was found, why it does not fit, how to get or name another one."""
+    checkout.give_python("python3", too_old=True)
+    done = checkout.run("demo")
+    assert done.returncode == 1
+    assert "needs Python 3.11 or newer; found: python3 (3.11.7)" in done.stderr
+    assert "PYTHON=/path/to/python3.12" in done.stderr
+
+
+def test_a_named_python_is_the_only_one_tried(checkout: Checkout) -> None:
+    """PYTHON=... overrides the search, so that a wrong name is not silently replaced."""
+    checkout.give_python("python3")
+    done = checkout.run("demo", PYTHON="/opt/none/python3")
+    assert done.returncode == 1
+    assert "PYTHON=/opt/none/python3 does not fit; found: none" in done.stderr
+
+
+def test_debian_without_python3_venv_is_named(checkout: Checkout) -> None:
+    """Debian's python3 lacks ensurepip until python3-venv is installed."""
+    checkout.give_python("python3", no_venv=True)
+    done = checkout.run("demo")
+    assert done.returncode == 1
+    assert "this Python has no venv/ensurepip module: python3" in done.stderr
+    assert "apt install python3-venv" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "session"),
+    [
+        ((), "lint types tests --"),
+        (("types",), "types --"),
+        (("tests", "-k", "phases"), "tests -- -k phases"),
+        (("-k", "phases"), "tests -- -k phases"),
+        (("tests/test_size.py",), "tests -- tests/test_size.py"),
+        (("all", "-x"), "lint types tests -- -x"),
+    ],
+)
+def test_what_scripts_test_runs(checkout: Checkout, arguments: tuple[str, ...], session: str) -> None:
+    """The first word picks the sessions, the rest goes to pytest."""
+    checkout.give_python()
+    assert checkout.run("test", *arguments).stdout == f"nox: -m nox --session {session}\n"
+
+
+def test_a_misspelt_check_is_a_usage_error(checkout: Checkout) -> None:
+    """Exit status 2 with the choices, before anything is installed."""
+    done = checkout.run("test", "lnt")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        2,
+        "usage: scripts/test [all|lint|types|tests] [pytest arguments]",
+    )
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Package -> version of a compiled file; every pin must be followed by a hash."""
+    return dict(
+        re.findall(
+            r"^([a-z0-9-]+)==([^ ]+)[^\n]*\\\n    --hash=sha256:[0-9a-f]{64}", path.read_text(), re.MULTILINE
+        )
+    )
+
+
+def test_every_declared_package_is_pinned_with_a_hash(root: Path) -> None:
+    """pyproject.toml and the compiled pins name the same packages; the checks run what users run."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    run, dev = pins(root / "requirements/run.txt"), pins(root / "requirements/dev.txt")
+
+    def names(requirements: list[str]) -> set[str]:
+        return {re.split(r"[<>=~! \[;]", line)[0].lower() for line in requirements}
+
+    assert names(project["project"]["dependencies"]) - run.keys() == set()
+    assert names(project["dependency-groups"]["dev"]) - dev.keys() == set()
+    assert run.items() - dev.items() == set()

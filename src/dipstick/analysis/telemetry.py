@@ -82,6 +82,8 @@ class Signals:
 
     Attributes:
         util: ``utilization.gpu`` in percent, each value over the time it stands for.
+        mem_util: ``utilization.memory`` in percent (time in which device memory was accessed), from the
+            same samples; NaN where it is not known.
         windows: The classification windows with the mean utilization (percent) of each: the counters'
             windows where there are counters, else the utilization's own.
         counters: Per window, the signals of ``COUNTERS`` (NaN where absent).
@@ -95,6 +97,7 @@ class Signals:
     host: str
     gpu: int
     util: Series
+    mem_util: Series
     windows: Series
     counters: dict[str, FloatArray]
     polled: dict[str, FloatArray]
@@ -134,7 +137,9 @@ def _signals(key: tuple[str, int], rows: pl.DataFrame, profile: pl.DataFrame) ->
     windows, columns = _classification_windows(util, usable)
     polled = {name: _latest(rows, name, windows.t1, slack=max(2 * period, window)) for name in POLLED}
     holes = util.t0[1:] - util.t1[:-1]
-    return Signals(*key, util, windows, columns, polled, source, period, window, holes[holes > 0], lag)
+    memory = _floats(chosen, "mem_util_pct") if "mem_util_pct" in chosen.columns else np.full(len(t), np.nan)
+    accessed = Series(util.t0, util.t1, memory)
+    return Signals(*key, util, accessed, windows, columns, polled, source, period, window, holes[holes > 0], lag)
 
 
 def _utilization_rows(rows: pl.DataFrame, profile: pl.DataFrame) -> tuple[str, pl.DataFrame]:

@@ -138,7 +138,10 @@ def _what_if(evidence: Evidence) -> dict[str, Any]:
     longest = next((a for a in known if a.peers == "longest_job" and a.causes), None)
     capped = _without_longest(evidence)
     return {
-        "what_if": {"no_straggler_step_speedup": capped, "equal_jobs_step_speedup": longest.speedup.value if longest else None},
+        "what_if": {
+            "no_straggler_step_speedup": capped,
+            "equal_jobs_step_speedup": longest.speedup.value if longest else None,
+        },
         "attribution": [_attribution(a) for a in known],
     }
 
@@ -166,7 +169,13 @@ def _attribution(found: Attribution) -> dict[str, Any]:
         "interval": [found.speedup.low, found.speedup.high],
         "skipped": found.skipped,
         "causes": [
-            {"name": c.name, "s_x": c.s_x.value, "removed": c.removed.value, "added": c.added.value, "interacts": c.interacts}
+            {
+                "name": c.name,
+                "s_x": c.s_x.value,
+                "removed": c.removed.value,
+                "added": c.added.value,
+                "interacts": c.interacts,
+            }
             for c in found.causes
         ],
     }

@@ -12,12 +12,12 @@ from dipstick.analysis.dip_width import dip_widths
 from dipstick.analysis.job_dips import work_series
 from dipstick.analysis.replay_schedule import group_max, makespans
 from dipstick.analysis.straggler_tests import LONGEST, MAKESPAN, TOTAL
-from dipstick.model import Series as SeriesName
 
 if TYPE_CHECKING:
     from dipstick.analysis.pipeline import Gpu
     from dipstick.analysis.telemetry import Series
     from dipstick.model import FloatArray
+    from dipstick.model import Series as SeriesName
     from dipstick.verdicts.evidence import Evidence
 
 HOLLOW_KNOWN = ("counters", "power")
@@ -59,12 +59,14 @@ def stage_interval(evidence: Evidence) -> tuple[FloatArray, FloatArray]:
     """Kept steps: when the last rank ended generating, and when the reward gather opened (s since start)."""
     steps = evidence.steps
     assert steps is not None  # noqa: S101 - callers have checked
-    at = {label: exit_s for label, exit_s in zip(steps.labels, steps.exit_s.T, strict=True)}
-    low = at["lengths"] if "lengths" in at else steps.start_s
+    at = dict(zip(steps.labels, steps.exit_s.T, strict=True))
+    low = at.get("lengths", steps.start_s)
     return low[evidence.kept], at["reward"][evidence.kept]
 
 
-def _width(evidence: Evidence, gpu: Gpu, name: SeriesName, interval: tuple[FloatArray, FloatArray]) -> FloatArray:
+def _width(
+    evidence: Evidence, gpu: Gpu, name: SeriesName, interval: tuple[FloatArray, FloatArray]
+) -> FloatArray:
     series: Series = gpu.signals.util if name == "utilization" else work_series(gpu.states)
     timeline = next(t for t in evidence.findings.timelines if t.rank == gpu.rank)
     level = dips.baseline_of(series, timeline)

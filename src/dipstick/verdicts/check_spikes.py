@@ -1,0 +1,256 @@
+"""Check 3: which named event explains the spikes of memory-access time, and which spikes match none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from dipstick import phases
+from dipstick.analysis.design import Timeline
+from dipstick.analysis.spike_cadence import cadence
+from dipstick.analysis.spike_events import EventOptions, SpikeVerdicts, judge_schedules
+from dipstick.analysis.spike_schedules import Schedule
+from dipstick.analysis.spikes import Spike, SpikeOptions, SpikeSet, find_spikes, union_onsets
+from dipstick.judgement import Check, Reason, Receipt, Verdict
+from dipstick.verdicts.algebra import unconfirmed
+from dipstick.verdicts.sql import select
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dipstick.analysis.pipeline import Gpu
+    from dipstick.analysis.spike_events import ScheduleResult
+    from dipstick.analysis.timeline import RankTimeline
+    from dipstick.model import FloatArray
+    from dipstick.verdicts.evidence import Evidence
+
+QUESTION = "Which named event explains each spike of memory-access time?"
+BASELINE_STEPS = 5
+LEAST_BASELINE_S = 60.0
+COARSE_S = 3.0
+SHOWN = 200
+"""Spikes listed in the JSON; the rest are counted."""
+
+
+def check(evidence: Evidence) -> Check:
+    """Judge the spikes: ``yes`` if a phase or an event accounts for every one, ``partially`` if for most."""
+    sets = spikes_by_gpu(evidence)
+    if not sets:
+        verdict = unconfirmed(
+            Reason.MISSING_SIGNAL,
+            "memory-access time (utilization.memory) was not recorded",
+            "record utilization.memory beside utilization.gpu",
+        )
+        return Check(
+            "memory_spikes",
+            QUESTION,
+            verdict,
+            facts={"spikes": None, "candidates": None, "unexplained": None},
+        )
+    judged = schedules(evidence, sets)
+    owners = _owners(evidence, sets, judged)
+    facts = _facts(evidence, sets, judged, owners)
+    return Check("memory_spikes", QUESTION, _verdict(sets, judged, owners), tuple(_receipts(sets)), facts)
+
+
+def spikes_by_gpu(evidence: Evidence) -> list[tuple[Gpu, SpikeSet]]:
+    """Spikes of every used GPU with known memory-access time, judged against its rank's phases."""
+    ranks = {t.rank: t for t in evidence.findings.timelines}
+    found = []
+    for gpu in evidence.findings.gpus:
+        series = gpu.signals.mem_util.clip(*evidence.findings.window)
+        if gpu.used and not np.isnan(series.value).all():
+            timeline = _timeline(ranks[gpu.rank]) if gpu.rank in ranks else None
+            options = SpikeOptions(baseline_span_s=_span(evidence))
+            found.append(
+                (gpu, find_spikes(series.t0 / 1e9, series.t1 / 1e9, series.value, timeline, options))
+            )
+    return found
+
+
+def _span(evidence: Evidence) -> float:
+    steps = evidence.steps
+    typical = float(np.median(steps.loop.measured)) if steps else 0.0
+    return max(LEAST_BASELINE_S, BASELINE_STEPS * typical)
+
+
+def _timeline(rank: RankTimeline) -> Timeline:
+    return Timeline(rank.edges / 1e9, rank.code.astype(np.int64), phases.PHASES)
+
+
+def schedules(evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]]) -> SpikeVerdicts | None:
+    """The event schedules against the spikes that no phase accounts for; None without steps."""
+    steps = evidence.steps
+    if steps is None or len(evidence.kept) < 2:  # noqa: PLR2004 - one step has no second opportunity
+        return None
+    window = max(gpu.signals.window_ns for gpu, _ in sets) / 1e9
+    options = EventOptions(window_s=window, clock_s=window / 2)
+    edges = np.append(steps.start_s[evidence.kept], steps.end_s[evidence.kept[-1]])
+    onsets = union_onsets([found for _, found in sets], options.tolerance_s)
+    anchors = dict(zip(steps.labels, steps.exit_s[evidence.kept].T, strict=True))
+    return judge_schedules(onsets, edges, list(_schedules(evidence, edges)), options, anchors)
+
+
+def _schedules(evidence: Evidence, edges: FloatArray) -> Iterator[Schedule]:
+    """Every kind of recorded event that happens while the steps run; ranks' copies of one event are merged."""
+    events = evidence.recording.table("events")
+    inside = events.filter(pl.col("t0_ns").is_between(int(edges[0] * 1e9), int(edges[-1] * 1e9)))
+    for name in inside["name"].drop_nulls().cast(pl.String).unique().sort():
+        rows = inside.filter(pl.col("name").cast(pl.String) == name).sort("t0_ns")
+        start, end = rows["t0_ns"].to_numpy() / 1e9, rows["t1_ns"].fill_null(rows["t0_ns"]).to_numpy() / 1e9
+        yield Schedule(name, *_merged(start, np.maximum(start, end)))
+
+
+def _merged(start: FloatArray, end: FloatArray, apart_s: float = 0.5) -> tuple[FloatArray, FloatArray]:
+    """Events closer than ``apart_s`` are one: each rank reports the same checkpoint."""
+    reach = np.maximum.accumulate(end)
+    fresh = np.concatenate([[True], start[1:] > reach[:-1] + apart_s])
+    last = np.append(np.flatnonzero(fresh)[1:] - 1, len(start) - 1)
+    return start[fresh], reach[last]
+
+
+def _owners(
+    evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]], judged: SpikeVerdicts | None
+) -> dict[tuple[int, int], str | None]:
+    """(GPU position, spike position) -> the phase, or the accepted schedule whose event it touches."""
+    accepted = {s.name for s in judged.schedules if s.verdict in {"yes", "partially"}} if judged else set()
+    start, end = (t / 1e9 for t in evidence.findings.window)
+    fired = [s for s in _schedules(evidence, np.asarray([start, end])) if s.name in accepted]
+    owners: dict[tuple[int, int], str | None] = {}
+    for g, (_, found) in enumerate(sets):
+        for i, spike in enumerate(found.spikes):
+            touched = [s.name for s in fired if _touches(s, spike, found.window_s)]
+            owners[g, i] = spike.explained_by or (touched[0] if touched else None)
+    return owners
+
+
+def _touches(schedule: Schedule, spike: Spike, slack_s: float) -> bool:
+    """Whether any event of the schedule overlaps the spike, give or take one telemetry window."""
+    hit = (schedule.start_s <= spike.end_s + slack_s) & (schedule.end_s >= spike.start_s - slack_s)
+    return bool(hit.any())
+
+
+def _verdict(
+    sets: Sequence[tuple[Gpu, SpikeSet]],
+    judged: SpikeVerdicts | None,
+    owners: dict[tuple[int, int], str | None],
+) -> Verdict:
+    count = len(owners)
+    if not count:
+        return Verdict("yes", "memory-access time has no spikes to explain", effect=1.0)
+    named = Counter(owner for owner in owners.values() if owner)
+    share = sum(named.values()) / count
+    who = ", ".join(f"{n} belong to {name}" for name, n in named.most_common(3))
+    rest = count - sum(named.values())
+    because = f"{count} spikes on {len(sets)} GPUs: {who or 'none explained'}" + (
+        f"; {rest} match nothing" if rest else ""
+    )
+    if judged is None and rest:
+        return unconfirmed(Reason.MISSING_SIGNAL, f"{because}; without steps no schedule can be tested")
+    word = "yes" if share == 1 else "partially" if share >= 0.5 else "no"  # noqa: PLR2004 - most of them
+    if word == "no" and judged and any(s.verdict == "unconfirmed" for s in judged.schedules):
+        return unconfirmed(Reason.LOW_N, f"{because}; some schedules can't be judged yet")
+    return Verdict(word, because, effect=share)  # type: ignore[arg-type] # the literal is widened
+
+
+def _facts(
+    evidence: Evidence,
+    sets: Sequence[tuple[Gpu, SpikeSet]],
+    judged: SpikeVerdicts | None,
+    owners: dict[tuple[int, int], str | None],
+) -> dict[str, Any]:
+    rows = [
+        _spike(gpu, spike, owners[g, i])
+        for g, (gpu, found) in enumerate(sets)
+        for i, spike in enumerate(found.spikes)
+    ]
+    chase = [row | {"running": _running(evidence, row)} for row in rows if row["explained_by"] is None]
+    beat = cadence(
+        np.asarray([row["start_s"] for row in chase]),
+        (evidence.findings.window[1] - evidence.findings.window[0]) / 1e9,
+        float(np.median(evidence.steps.loop.measured)) if evidence.steps else None,
+    )
+    return {
+        "spikes": rows[:SHOWN],
+        "spikes_in_all": len(rows),
+        "candidates": [_candidate(s) for s in judged.schedules] if judged else None,
+        "unexplained": len(chase),
+        "unexplained_spikes": chase[:SHOWN],
+        "levels": [
+            {
+                "gpu": gpu.signals.gpu,
+                "phase": level.phase,
+                "usual_pct": level.level_pct,
+                "spikes": level.spikes,
+            }
+            for gpu, found in sets
+            for level in found.levels
+            if level.windows
+        ],
+        "cadence": {"period_s": beat.period_s, "p": beat.p_value, "exploratory": True},
+    }
+
+
+def _spike(gpu: Gpu, spike: Spike, owner: str | None) -> dict[str, Any]:
+    return {
+        "gpu": gpu.signals.gpu, "start_s": spike.start_s, "end_s": spike.end_s, "peak_pct": spike.peak_pct,
+        "phase": spike.phase, "explained_by": owner,
+    }  # fmt: skip
+
+
+def _candidate(result: ScheduleResult) -> dict[str, Any]:
+    known = bool(np.isfinite(result.p_adjusted))
+    return {
+        "event": result.name,
+        "verdict": result.verdict,
+        "reason": result.codes[0] if result.codes else None,
+        "p_adjusted": result.p_adjusted if known else None,
+        "precision": result.precision,
+        "recall": result.counts.recall,
+        "fired": result.counts.fired,
+        "effect": result.effect.value,
+        "interval": [result.effect.low, result.effect.high],
+        "twins": list(result.twins),
+        "detectable": result.detectable,
+        "steps_needed": result.steps_needed,
+    }
+
+
+def _running(evidence: Evidence, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The processes that the driver saw working on that GPU around the spike."""
+    slack = 1_000_000_000
+    low, high = int(row["start_s"] * 1e9) - slack, int(row["end_s"] * 1e9) + slack
+    seen = evidence.recording.table("gpu_process", start_ns=low, end_ns=high)
+    mine = seen.filter((pl.col("gpu") == row["gpu"]) & (pl.col("mem_pct") > 0))
+    roles = dict(
+        evidence.recording.table("processes").select("pid", pl.col("role").cast(pl.String)).iter_rows()
+    )
+    grouped = mine.group_by("pid").agg(pl.col("mem_pct").max()).sort("mem_pct", descending=True)
+    return [{"pid": pid, "role": roles.get(pid), "mem_pct": pct} for pid, pct in grouped.iter_rows()]
+
+
+def _receipts(sets: Sequence[tuple[Gpu, SpikeSet]]) -> Iterator[Receipt]:
+    for gpu, found in sets:
+        for spike in sorted(found.spikes, key=lambda s: (s.explained_by is not None, -s.peak_pct))[:5]:
+            low, high = int(spike.start_s * 1e9), int(spike.end_s * 1e9)
+            yield Receipt(
+                kind="interval",
+                text=f"GPU {gpu.signals.gpu}: {spike.peak_pct:.0f} % for {spike.end_s - spike.start_s:.1f} s in {spike.phase or 'no phase'}, belongs to {spike.explained_by or 'nothing known'}",
+                gpu=gpu.signals.gpu,
+                rank=gpu.rank,
+                t0_s=spike.start_s,
+                t1_s=spike.end_s,
+                value=spike.peak_pct,
+                unit="%",
+                query=select(
+                    "MAX(mem_util_pct)",
+                    "gpu",
+                    f"t_ns > {low}",
+                    f"t_ns <= {high}",
+                    gpu=gpu.signals.gpu,
+                    source=gpu.signals.source,
+                ),
+            )

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dipstick import phases
+from dipstick.analysis.design import Telemetry, Timeline
 from dipstick.analysis.loop import Steps, build_loop
+from dipstick.analysis.overlap import OverlapFit, fit_overlap
 from dipstick.analysis.replay_model import take_steps
 from dipstick.analysis.replay_path import CriticalPath, critical_path
 from dipstick.analysis.whatif import WhatIfs
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from dipstick.analysis.replay_model import Loop
     from dipstick.model import IntArray
     from dipstick.recording.reader import Recording
+    from dipstick.verdicts.repo_model import RepoFindings
 
 WARM_UP = 2
 """Steps dropped before any statistic: compilation and the allocator settle in them (methods 7)."""
@@ -34,7 +38,7 @@ class Evidence:
         repo: Static findings in a checkout of the training code (``--repo``), if any.
     """
 
-    def __init__(self, recording: Recording, findings: Findings, repo: object | None = None) -> None:
+    def __init__(self, recording: Recording, findings: Findings, repo: RepoFindings | None = None) -> None:
         self.recording = recording
         self.findings = findings
         self.repo = repo
@@ -68,6 +72,31 @@ class Evidence:
     def path(self) -> CriticalPath | None:
         """The critical path of the kept steps, with intervals."""
         return None if self.loop is None else critical_path(self.loop, self.rng(1))
+
+    @cached_property
+    def telemetry(self) -> tuple[Telemetry, ...]:
+        """Utilization samples of every GPU whose rank is known, with that rank's phases, in the window."""
+        ranks = {t.rank: t for t in self.findings.timelines}
+        found = []
+        for gpu in self.findings.gpus:
+            if gpu.rank in ranks:
+                rank, series = ranks[gpu.rank], gpu.signals.util.clip(*self.findings.window)
+                timeline = Timeline(rank.edges / 1e9, rank.code.astype(np.int64), phases.PHASES)
+                found.append(Telemetry(series.t1 / 1e9, series.value, timeline))
+        return tuple(found)
+
+    @cached_property
+    def window_s(self) -> float:
+        """The utilization counter's averaging window."""
+        return max((gpu.signals.window_ns for gpu in self.findings.gpus), default=0) / 1e9
+
+    @cached_property
+    def overlap(self) -> OverlapFit | None:
+        """Utilization level of each phase with step-bootstrap intervals; None without samples and steps."""
+        if self.steps is None or not self.telemetry:
+            return None
+        starts = self.steps.start_s[self.kept]
+        return fit_overlap(self.telemetry, self.window_s, starts, self.rng(5))
 
     @cached_property
     def whatifs(self) -> WhatIfs | None:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pytest
 
 from dipstick.recording.reader import open_recording
 from dipstick.recording.rows import to_frame
@@ -36,6 +37,11 @@ UNIX_NS = 1_796_053_319_000_000_000
 def ns(seconds: float) -> int:
     """Seconds as integer nanoseconds."""
     return round(seconds * 1e9)
+
+
+def near(expected: Any, **tolerance: Any) -> Any:
+    """``pytest.approx`` that a type checker lets one compare inside tuples and lists."""
+    return pytest.approx(expected, **tolerance)
 
 
 def times(*seconds: float) -> IntArray:

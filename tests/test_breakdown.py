@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dipstick.analysis.pipeline import Findings, analyse
 from dipstick.model import STATES, Breakdown, PhasePart, PhaseRow
-from records import Row, counters, cycle, memory, process, span, utilization
+from records import Row, counters, cycle, memory, near, process, span, utilization
 
 
 def found(spans: list[Row], **more: list[Row]) -> Breakdown:
@@ -53,7 +53,7 @@ def test_totals_sum_over_ranks_largest_first_and_the_remainder_last() -> None:
     assert cells(breakdown.totals) == [
         (None, "generate", 8.0, 2), (None, "reward", 8.0, 2), (None, "gather_wait", 2.0, 1), (None, "backward", 2.0, 2),
     ]  # fmt: skip
-    assert sum(row.share for row in breakdown.totals) == pytest.approx(1)
+    assert sum(row.share for row in breakdown.totals) == near(1)
 
 
 def test_median_and_90th_percentile_are_of_whole_occurrences() -> None:
@@ -62,7 +62,7 @@ def test_median_and_90th_percentile_are_of_whole_occurrences() -> None:
 
     row = row_of(found(spans), "generate")
 
-    assert (row.count, row.median_s, row.p90_s) == (3, 2.0, pytest.approx(5.2))
+    assert (row.count, row.median_s, row.p90_s) == (3, 2.0, near(5.2))
 
 
 def test_nested_spans_of_one_phase_are_one_occurrence() -> None:
@@ -78,9 +78,13 @@ def test_nested_spans_of_one_phase_are_one_occurrence() -> None:
 
 
 @pytest.mark.parametrize(("start", "end", "count"), [(0, 2, 0), (1, 3, 1), (11, 14, 1), (12, 14, 0)])
-def test_an_occurrence_that_only_touches_the_window_is_not_counted(start: float, end: float, count: int) -> None:
+def test_an_occurrence_that_only_touches_the_window_is_not_counted(
+    start: float, end: float, count: int
+) -> None:
     """The window is rank 1's step, [2, 12): a span of rank 0 that ends where it starts took no part in it."""
-    breakdown = found([span("step", 2, 12, rank=1, step=0), span("generate", start, end), span("backward", 4, 5)])
+    breakdown = found(
+        [span("step", 2, 12, rank=1, step=0), span("generate", start, end), span("backward", 4, 5)]
+    )
 
     rows = [row for row in breakdown.rows if row.phase == "generate"]
     assert [(row.count, row.seconds) for row in rows] == [(1, 1.0)] * count
@@ -134,7 +138,9 @@ def loaded(gpu: int = 0, wait: float = 100) -> tuple[list[Row], list[Row]]:
     """The GPU of ``STEP``: busy while generating, 20 % in rewards, hollow while waiting, busy in backward."""
     util = [100.0] * 20 + [20.0] * 15 + [wait] * 10 + [100.0] * 5
     sm = [90.0] * 20 + [15.0] * 15 + [0.8] * 10 + [90.0] * 5
-    profile = counters(sm, gpu=gpu, dram_active_pct=[50.0 if s == 90 else 0.0 for s in sm], gr_active_pct=util)
+    profile = counters(
+        sm, gpu=gpu, dram_active_pct=[50.0 if s == 90 else 0.0 for s in sm], gr_active_pct=util
+    )
     return utilization(util, gpu=gpu), profile
 
 
@@ -148,19 +154,19 @@ def test_each_phase_has_the_states_of_its_rank_s_gpu() -> None:
     """Rank 0 waits 2 s at the reward gather at full utilization: all of it hollow."""
     wait = row_of(measured(), "gather_wait")
 
-    assert wait.util_mean_pct == pytest.approx(100)
-    assert wait.hollow_s == pytest.approx(2)
-    assert wait.states == {state: pytest.approx(2.0 if state == "spinning" else 0.0) for state in STATES}
+    assert wait.util_mean_pct == near(100)
+    assert wait.hollow_s == near(2)
+    assert wait.states == {state: near(2.0 if state == "spinning" else 0.0) for state in STATES}
 
 
 def test_partly_busy_time_is_split_into_its_state_and_idle() -> None:
     """3 s of rewards at 20 %: 0.6 s of compute (75 % of the SMs while active) and 2.4 s idle."""
     reward = row_of(measured(), "reward")
 
-    assert reward.util_mean_pct == pytest.approx(20)
+    assert reward.util_mean_pct == near(20)
     assert reward.states is not None
-    assert (reward.states["compute"], reward.states["idle"]) == (pytest.approx(0.6), pytest.approx(2.4))
-    assert reward.hollow_s == pytest.approx(0)
+    assert (reward.states["compute"], reward.states["idle"]) == (near(0.6), near(2.4))
+    assert reward.hollow_s == near(0)
 
 
 def test_a_rank_without_telemetry_has_phases_but_no_states() -> None:
@@ -174,9 +180,9 @@ def test_totals_count_the_ranks_that_were_seen() -> None:
     """The total's states and mean are those of rank 0; its seconds are those of both."""
     row = row_of(measured(), "reward", rank=None)
 
-    assert (row.seconds, row.util_mean_pct) == (8.0, pytest.approx(20))
+    assert (row.seconds, row.util_mean_pct) == (8.0, near(20))
     assert row.states is not None
-    assert sum(row.states.values()) == pytest.approx(3)
+    assert sum(row.states.values()) == near(3)
 
 
 def test_a_phase_in_which_no_sample_fell_has_no_states() -> None:
@@ -200,7 +206,7 @@ def test_states_by_phase_add_up_to_the_states_of_the_gpu(readings: list[tuple[in
     assert findings.breakdown is not None
     by_phase = [row.states for row in findings.breakdown.rows if row.states is not None]
     for state in STATES:
-        assert sum(s[state] for s in by_phase) == pytest.approx(findings.states[0].seconds[state], abs=1e-6)
+        assert sum(s[state] for s in by_phase) == near(findings.states[0].seconds[state], abs=1e-6)
 
 
 # Longest, and paid for

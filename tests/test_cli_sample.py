@@ -80,8 +80,7 @@ def test_the_screen_shows_them(screen: list[str]) -> None:
 def test_the_screen_says_who_came_last(screen: list[str]) -> None:
     """Rank 0 in 11 steps, rank 1 in 20."""
     assert [line for line in screen if " of 31 steps " in line] == [
-        "rank 1  20 of 31 steps  51.2 s            81.7 s",
-        "rank 0  11 of 31 steps  81.7 s            51.2 s",
+        "last at reward  rank 1 in 20 of 31 steps (others waited 81.7 s), rank 0 in 11 (51.2 s)"
     ]
 
 
@@ -91,11 +90,11 @@ def test_the_wait_after_the_checkpoints_is_named(screen: list[str]) -> None:
 
 
 def test_more_than_a_quarter_of_busy_is_hollow(screen: list[str]) -> None:
-    """The row for both GPUs."""
+    """The numbers of both GPUs, at the end of the axis."""
     line = next(line for line in screen if line.startswith("all "))
-    busy, work, hollow, of_busy = re.findall(r"([\d.]+) (?:%|s)", line)
-    assert float(of_busy) > 25
-    assert float(busy) - float(work) == pytest.approx(100 * float(hollow) / 810.1, abs=1.0)
+    busy, work, hollow = map(float, re.findall(r"([\d.]+) +(?:%|s)", line)[-3:])
+    assert hollow / (810.1 * busy / 100) > 0.25
+    assert busy - work == pytest.approx(100 * hollow / 810.1, abs=1.0)
 
 
 def test_the_screen_has_lanes_of_typical_steps_with_both_ranks(screen: list[str]) -> None:
@@ -107,10 +106,28 @@ def test_the_screen_has_lanes_of_typical_steps_with_both_ranks(screen: list[str]
     assert set("GRwBF") <= letters
 
 
-def test_the_screen_fits_100_columns_and_85_lines(screen: list[str]) -> None:
-    """One screen, give or take a scroll."""
+def test_the_screen_fits_100_columns_and_50_lines(screen: list[str]) -> None:
+    """One screen."""
     assert max(map(len, screen)) <= 100
-    assert len(screen) <= 85
+    assert len(screen) <= 50
+
+
+def test_the_screen_fits_80_columns_and_56_lines() -> None:
+    """Narrow, a few lines wrap."""
+    lines = answer_of("explain", SAMPLE, "--width", "80", "--no-color", "--quiet").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 56
+
+
+def test_full_has_what_the_screen_left_out() -> None:
+    """The steps of each rank, the pids that share a GPU, how to get what is missing."""
+    lines = answer_of("explain", SAMPLE, "--full", "--width", "100", "--no-color", "--quiet").splitlines()
+    assert [line for line in lines if " of 31 steps " in line] == [
+        "rank 1  20 of 31 steps  51.2 s            81.7 s",
+        "rank 0  11 of 31 steps  81.7 s            51.2 s",
+    ]
+    for title in ("Reward workers", "Who shares the GPUs", "GPU-seconds by state", "Missing", "Notes"):
+        assert title in lines
 
 
 def test_the_small_model_is_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,9 +135,8 @@ def test_the_small_model_is_explained_too(capsys: pytest.CaptureFixture[str]) ->
     assert main(["explain", "sample:h200x2-grpo-135m", "--width", "80", "--no-color", "-q"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line.split("  ")[:2] for line in lines if " of 12 steps " in line] == [
-        ["rank 1", "11 of 12 steps"],
-        ["rank 0", " 1 of 12 steps"],
+    assert [line[:40] for line in lines if " of 12 steps " in line] == [
+        "last at reward  rank 1 in 11 of 12 steps"
     ]
 
 

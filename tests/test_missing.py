@@ -73,7 +73,9 @@ def test_spans_without_call_sites_give_no_receipts_in_the_code() -> None:
 def test_handoffs_settle_what_crosses_as_well_as_job_payloads_do() -> None:
     """Either is enough."""
     jobs = [job("a", 4, 6)]
-    handoffs = [{"host": "node1", "rank": 0, "t_ns": 10**9, "from": "generate", "to": "reward", "types": "list[str]"}]
+    handoffs = [
+        {"host": "node1", "rank": 0, "t_ns": 10**9, "from": "generate", "to": "reward", "types": "list[str]"}
+    ]
 
     assert complete_but(jobs=jobs) == ["payload types (text, arrays, tensors)"]
     assert complete_but(jobs=jobs, handoffs=handoffs) == []
@@ -96,7 +98,11 @@ def test_coarse_sampling_says_how_coarse() -> None:
 
 def test_ranks_that_never_meet_are_missed() -> None:
     """Phases of our own names, two ranks: no barrier is known."""
-    spans = [span(n, a, b, rank=r, step=0, file="t.py") for r in (0, 1) for n, a, b in (("step", 0, 9), ("reward", 1, 5))]
+    spans = [
+        span(n, a, b, rank=r, step=0, file="t.py")
+        for r in (0, 1)
+        for n, a, b in (("step", 0, 9), ("reward", 1, 5))
+    ]
 
     assert complete_but(spans=spans) == ["a barrier that all ranks share"]
 

@@ -5,17 +5,37 @@ The recordings here are written to disk by the real writer, so that they pass th
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dipstick.errors import EmptyRecordingError
 from dipstick.model import Report, Tenant
 from dipstick.verdicts.report import explain
-from records import HOST, UNIX_NS, Row, boxcar, counters, cycle, memory, on_disk, process, span, utilization
+from records import (
+    HOST,
+    UNIX_NS,
+    Row,
+    boxcar,
+    counters,
+    cycle,
+    memory,
+    near,
+    on_disk,
+    process,
+    span,
+    utilization,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROCESSES = [process(900, rank=0, gpu=0), process(901, rank=1, gpu=1)]
-SPANS = [r for step in range(2) for r in cycle(0, step, 10.0 * step, (4, 3, 2, 1)) + cycle(1, step, 10.0 * step, (4, 5, 0, 1))]
+SPANS = [
+    r
+    for step in range(2)
+    for r in cycle(0, step, 10.0 * step, (4, 3, 2, 1)) + cycle(1, step, 10.0 * step, (4, 5, 0, 1))
+]
 """Two ranks, two steps of 10 s; rank 0 waits 2 s for rank 1's rewards in each."""
 
 
@@ -35,9 +55,9 @@ def adds_up(report: Report) -> None:
     length = report.run.window_s[1] - report.run.window_s[0]
     if report.phases:
         for rank in {row.rank for row in report.phases.rows}:
-            assert sum(r.seconds for r in report.phases.rows if r.rank == rank) == pytest.approx(length)
+            assert sum(r.seconds for r in report.phases.rows if r.rank == rank) == near(length)
     for state in report.states:
-        assert sum(state.seconds.values()) == pytest.approx(state.recorded_s)
+        assert sum(state.seconds.values()) == near(state.recorded_s)
         assert state.recorded_s <= length + 1e-6
 
 
@@ -62,19 +82,23 @@ def test_the_run_in_numbers(tmp_path: Path) -> None:
 
 def test_states_are_over_the_window_and_over_the_recording() -> None:
     """A GPU busy throughout 20 s of which the step covers 10."""
-    report = explain(memory(spans=[span("step", 5, 15, step=0)], gpu=utilization([100] * 100), processes=PROCESSES[:1]))
+    report = explain(
+        memory(spans=[span("step", 5, 15, step=0)], gpu=utilization([100] * 100), processes=PROCESSES[:1])
+    )
 
     assert (report.run.window_s, report.run.seconds) == ((5, 15), 20)
-    assert (report.states[0].busy_s, report.states_all[0].busy_s) == (pytest.approx(10), pytest.approx(20))
+    assert (report.states[0].busy_s, report.states_all[0].busy_s) == (near(10), near(20))
 
 
 def test_the_worst_gpu_s_coverage_counts_and_gaps_are_summed() -> None:
     """GPU 0 lost 4 s in the middle of 20."""
-    rows = [row for i, row in enumerate(utilization([50] * 100)) if not 40 <= i < 60] + utilization([50] * 100, gpu=1)
+    rows = [row for i, row in enumerate(utilization([50] * 100)) if not 40 <= i < 60] + utilization(
+        [50] * 100, gpu=1
+    )
 
     sampling = explain(memory(gpu=rows)).run.sampling
 
-    assert (sampling.coverage, sampling.gaps, sampling.gap_s) == (pytest.approx(0.8), 1, pytest.approx(4))
+    assert (sampling.coverage, sampling.gaps, sampling.gap_s) == (near(0.8), 1, near(4))
 
 
 def test_tracks_hold_what_a_renderer_draws() -> None:
@@ -93,7 +117,14 @@ def test_tracks_hold_what_a_renderer_draws() -> None:
 
 def on_gpu(pid: int, sm: float, t: float = 1, host: str = HOST) -> Row:
     """One reading of a process on GPU 0."""
-    return {"host": host, "gpu": 0, "t_ns": round(t * 1e9), "pid": pid, "sm_pct": sm, "mem_used_b": 1000 + int(t)}
+    return {
+        "host": host,
+        "gpu": 0,
+        "t_ns": round(t * 1e9),
+        "pid": pid,
+        "sm_pct": sm,
+        "mem_used_b": 1000 + int(t),
+    }
 
 
 def test_tenants_have_their_role_their_mean_and_their_peak_memory() -> None:
@@ -102,12 +133,18 @@ def test_tenants_have_their_role_their_mean_and_their_peak_memory() -> None:
 
     report = explain(memory(gpu=utilization([50] * 20), gpu_process=rows, processes=PROCESSES))
 
-    assert report.tenants == (Tenant(HOST, 0, 7, "unknown", 5, 1001), Tenant(HOST, 0, 900, "trainer", 50, 1002))
+    assert report.tenants == (
+        Tenant(HOST, 0, 7, "unknown", 5, 1001),
+        Tenant(HOST, 0, 900, "trainer", 50, 1002),
+    )
 
 
 def test_the_same_pid_on_two_hosts_has_two_roles() -> None:
     """Roles belong to a process of one host."""
-    known = [process(1, rank=0, gpu=0, host="a"), process(1, rank=None, gpu=0, host="b", role="reward_worker")]
+    known = [
+        process(1, rank=0, gpu=0, host="a"),
+        process(1, rank=None, gpu=0, host="b", role="reward_worker"),
+    ]
     rows = utilization([50] * 20, host="a") + utilization([50] * 20, host="b")
 
     report = explain(memory(gpu=rows, gpu_process=[on_gpu(1, 9, host=h) for h in "ab"], processes=known))
@@ -152,7 +189,9 @@ def test_hosts_without_a_name_still_match() -> None:
     """Imported files rarely name the host."""
     rows = [r | {"host": None} for r in gpus()]
 
-    assert owners(explain(memory(spans=SPANS, gpu=rows, processes=[p | {"host": None} for p in PROCESSES]))) == [0, 1]
+    assert owners(
+        explain(memory(spans=SPANS, gpu=rows, processes=[p | {"host": None} for p in PROCESSES]))
+    ) == [0, 1]
 
 
 def copying(name: str, **more: list[Row]) -> float:
@@ -171,15 +210,17 @@ def copying(name: str, **more: list[Row]) -> float:
 @pytest.mark.parametrize(("name", "seconds"), [("sync_weights", 2), ("checkpoint", 2), ("optimizer", 0)])
 def test_device_copies_are_told_by_the_phase_they_happen_in(name: str, seconds: float) -> None:
     """Weight sync and checkpoint copy; an optimizer reads and writes as much, and works."""
-    assert copying(name) == pytest.approx(seconds)
+    assert copying(name) == near(seconds)
 
 
-@pytest.mark.parametrize(("name", "rank", "seconds"), [("sleep", 0, 2), ("wake", 0, 2), ("gc", 0, 0), ("sleep", 1, 0)])
+@pytest.mark.parametrize(
+    ("name", "rank", "seconds"), [("sleep", 0, 2), ("wake", 0, 2), ("gc", 0, 0), ("sleep", 1, 0)]
+)
 def test_sleep_and_wake_of_the_engine_copy_too(name: str, rank: int, seconds: float) -> None:
     """They are events, not phases, and count for the rank they happened on."""
     event = {"host": HOST, "rank": rank, "name": name, "t0_ns": 4 * 10**9, "t1_ns": 6 * 10**9}
 
-    assert copying("", events=[event]) == pytest.approx(seconds)
+    assert copying("", events=[event]) == near(seconds)
 
 
 @pytest.mark.parametrize("name", ["AMD Instinct MI300X", "NVIDIA A100 MIG 1g.5gb"])
@@ -192,7 +233,7 @@ def test_devices_that_are_not_understood_stay_unknown(name: str) -> None:
         )
     )  # fmt: skip
 
-    assert report.states[0].seconds["unknown"] == pytest.approx(10)
+    assert report.states[0].seconds["unknown"] == near(10)
     assert report.states[0].method == "utilization"
 
 
@@ -257,9 +298,9 @@ def test_a_gpu_that_vanishes_half_way_counts_until_then(tmp_path: Path) -> None:
     report = explain(on_disk(tmp_path / "r", spans=SPANS, gpu=gpus(until=10), processes=PROCESSES))
 
     adds_up(report)
-    assert [s.recorded_s for s in report.states] == [pytest.approx(20), pytest.approx(10)]
+    assert [s.recorded_s for s in report.states] == [near(20), near(10)]
     assert "GPU 1: no samples in the last 10 s of the window; that time is not counted" in notes(report)
-    assert report.run.sampling.coverage == pytest.approx(0.5)
+    assert report.run.sampling.coverage == near(0.5)
     assert [d.gpu for d in report.dips if d.start_s > 10 and d.series == "utilization"] == [0]
 
 
@@ -295,7 +336,11 @@ def test_utilization_that_is_never_a_number(tmp_path: Path, with_spans: bool) ->
 
     if with_spans:
         report = explain(recording)
-        assert (report.run.gpus, report.answer.dips_are, report.answer.longest_phase) == (0, "unknown", "reward")
+        assert (report.run.gpus, report.answer.dips_are, report.answer.longest_phase) == (
+            0,
+            "unknown",
+            "reward",
+        )
         assert any("NaN or infinite" in text for text in notes(report))
     else:
         with pytest.raises(EmptyRecordingError, match="neither GPU samples nor phase spans"):
@@ -304,13 +349,15 @@ def test_utilization_that_is_never_a_number(tmp_path: Path, with_spans: bool) ->
 
 def test_utilization_that_is_sometimes_not_a_number_leaves_gaps(tmp_path: Path) -> None:
     """Four samples in the middle are NaN: 0.8 of 19.8 s are not recorded, and not idle (t = 0 is the first stamp)."""
-    rows = [r | {"util_pct": float("nan")} if 40 <= i < 44 else r for i, r in enumerate(utilization([90] * 100))]
+    rows = [
+        r | {"util_pct": float("nan")} if 40 <= i < 44 else r for i, r in enumerate(utilization([90] * 100))
+    ]
 
     report = explain(on_disk(tmp_path / "r", gpu=rows))
 
     adds_up(report)
-    assert report.states[0].recorded_s == pytest.approx(19.0)
-    assert report.states[0].seconds["idle"] == pytest.approx(1.9)
+    assert report.states[0].recorded_s == near(19.0)
+    assert report.states[0].seconds["idle"] == near(1.9)
     assert report.dips == ()
 
 
@@ -329,7 +376,9 @@ def test_telemetry_without_power_and_counters_says_what_it_can_t_tell(tmp_path: 
 def test_an_unused_gpu_is_named_and_left_out(tmp_path: Path) -> None:
     """GPU 2 rests throughout and belongs to no rank."""
     report = explain(
-        on_disk(tmp_path / "r", spans=SPANS, gpu=gpus() + utilization([0.0] * 100, gpu=2), processes=PROCESSES)
+        on_disk(
+            tmp_path / "r", spans=SPANS, gpu=gpus() + utilization([0.0] * 100, gpu=2), processes=PROCESSES
+        )
     )
 
     assert report.run.unused_gpus == (f"{HOST}:2",)

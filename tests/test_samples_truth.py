@@ -19,7 +19,7 @@ from dipstick.analysis.states import CODE
 from dipstick.model import HOLLOW_STATES
 from dipstick.recording.reader import open_recording
 from dipstick.verdicts.report import explain
-from records import without
+from records import near, without
 
 if TYPE_CHECKING:
     from dipstick.analysis.timeline import RankTimeline
@@ -91,7 +91,7 @@ def test_exclusive_seconds(sample: str, rank: int, phase: str, expected: float) 
     if phase == "unattributed":
         ours += sum(rows.get(name, 0.0) for name in ("collective_wait", "startup", "teardown"))
 
-    assert ours == pytest.approx(expected, abs=max(0.02 * expected, 0.15))
+    assert ours == near(expected, abs=max(0.02 * expected, 0.15))
 
 
 @pytest.mark.parametrize(("sample", "length"), [(BIG, 405.0), (SMALL, 205.7)])
@@ -99,7 +99,7 @@ def test_phases_of_each_rank_add_up_to_the_window(sample: str, length: float) ->
     """To the nanosecond."""
     start, end = findings(sample).window
 
-    assert (end - start) / 1e9 == pytest.approx(length, abs=0.1)
+    assert (end - start) / 1e9 == near(length, abs=0.1)
     assert [int(t.seconds_ns().sum()) for t in findings(sample).timelines] == [end - start] * 2
 
 
@@ -130,15 +130,17 @@ def test_who_finished_the_rewards_last(sample: str, steps: int, last: list[int])
 
     assert stragglers.steps == steps
     assert [row.last_in_steps for row in stragglers.by_rank] == last
-    assert stragglers.wait_gpu_s == pytest.approx(sum(SECONDS[sample, r]["gather_wait"] for r in (0, 1)), rel=0.02)
+    assert stragglers.wait_gpu_s == near(sum(SECONDS[sample, r]["gather_wait"] for r in (0, 1)), rel=0.02)
 
 
 def test_the_wait_behind_rank_0_s_checkpoints_is_named() -> None:
     """Six checkpoints, 0.6-1.4 s each, behind which rank 1 waits for rank 0's completions."""
     waits = [w for w in report(BIG).phases.waits if w.because == "checkpoint"]  # type: ignore[union-attr]
 
-    assert [(w.rank, w.late_rank, w.barrier, w.phase, w.count) for w in waits] == [(1, 0, "lengths", "collective_wait", 6)]
-    assert waits[0].seconds == pytest.approx(6.9, abs=0.2)
+    assert [(w.rank, w.late_rank, w.barrier, w.phase, w.count) for w in waits] == [
+        (1, 0, "lengths", "collective_wait", 6)
+    ]
+    assert waits[0].seconds == near(6.9, abs=0.2)
     assert waits[0].longest_s < 1.6
 
 
@@ -148,9 +150,9 @@ def test_jobs_and_workers() -> None:
     assert found is not None
 
     assert (found.jobs, found.slots, len(found.by_worker)) == (1984, 2, 4)
-    assert found.slots_busy == pytest.approx(1.9, abs=0.05)
+    assert found.slots_busy == near(1.9, abs=0.05)
     assert (found.job_median_s, found.job_p99_s, found.job_max_s) == (
-        pytest.approx(0.12, abs=0.005), pytest.approx(2.5, abs=0.05), pytest.approx(7.6, abs=0.05),
+        near(0.12, abs=0.005), near(2.5, abs=0.05), near(7.6, abs=0.05),
     )  # fmt: skip
 
 
@@ -199,21 +201,27 @@ def test_outside_of_waits_hardly_anything_spins(sample: str, counters: bool) -> 
 def test_hollow_seconds_are_explained_by_named_waits(sample: str) -> None:
     """At least 95 % of each GPU's hollow seconds lie inside gather_wait or collective_wait."""
     for gpu, timeline in pairs(sample):
-        inside = sum(gpu_seconds(gpu, state, pieces(timeline, *phases.WAIT_PHASES)) for state in HOLLOW_STATES)
+        inside = sum(
+            gpu_seconds(gpu, state, pieces(timeline, *phases.WAIT_PHASES)) for state in HOLLOW_STATES
+        )
         whole = sum(gpu_seconds(gpu, state, pieces(timeline, *phases.PHASES)) for state in HOLLOW_STATES)
         assert inside >= 0.95 * whole
 
 
 def test_busy_gpu_seconds() -> None:
     """477.7 GPU-seconds read as busy by the poll; the driver's buffer, which is used here, reads 1 % less."""
-    assert sum(s.busy_s for s in findings(BIG).states) == pytest.approx(477.7, rel=0.02)
+    assert sum(s.busy_s for s in findings(BIG).states) == near(477.7, rel=0.02)
 
 
 @BOTH
 def test_there_is_no_bus_copy_and_no_unknown_time(sample: str) -> None:
     """No window has host-to-device traffic of note: a plain no to the host-transfer story."""
     for states in findings(sample).states:
-        assert (states.seconds["copying_bus"], states.seconds["waiting_or_bus_copy"], states.seconds["unknown"]) == (0, 0, 0)
+        assert (
+            states.seconds["copying_bus"],
+            states.seconds["waiting_or_bus_copy"],
+            states.seconds["unknown"],
+        ) == (0, 0, 0)
         assert states.method == "counters"
 
 
@@ -221,7 +229,7 @@ def test_there_is_no_bus_copy_and_no_unknown_time(sample: str) -> None:
 def test_idle_power_is_that_of_an_open_context_at_full_clock(sample: str) -> None:
     """119-124 W, not the 78 W of a board that nobody has opened."""
     for gpu in findings(sample).gpus:
-        assert gpu.states.idle_power_w == pytest.approx(121.5, abs=3)
+        assert gpu.states.idle_power_w == near(121.5, abs=3)
 
 
 @BOTH
@@ -250,7 +258,9 @@ def spinning_outside(gpu: Gpu, timeline: RankTimeline, window: tuple[int, int]) 
     windows, waits = gpu.states.windows, indicator(*pieces(timeline, *phases.WAIT_PHASES))
     inside = integral(*waits, windows.t1) - integral(*waits, windows.t0)
     spinning = gpu.states.rate(CODE["spinning"]) > 0
-    mask = spinning & (inside < windows.t1 - windows.t0) & (windows.t0 >= window[0]) & (windows.t1 <= window[1])
+    mask = (
+        spinning & (inside < windows.t1 - windows.t0) & (windows.t0 >= window[0]) & (windows.t1 <= window[1])
+    )
     return windows.t0[mask], windows.t1[mask]
 
 
@@ -258,25 +268,28 @@ def spinning_outside(gpu: Gpu, timeline: RankTimeline, window: tuple[int, int]) 
 def test_what_spins_outside_of_waits_is_the_edge_of_one(sample: str) -> None:
     """Every such window overlaps a named wait or begins within one window (0.2 s) of its end.
 
-    Looked at one by one: 0.3 s on each run. Nearly all straddle the moment at which a wait opens or ends (a
-    window has one state, so its spinning share is spread evenly over both sides). The others, on the small run,
-    follow a wait at the lengths gather: SM activity stays at 0.76 % for up to 0.2 s after the last rank has arrived,
-    in unattributed time: a true all-reduce wait that goes on while the late rank prepares its tensors.
+    Looked at one by one (14 on the big run, 10 on the small): nearly all straddle the instant at which a wait begins or
+    ends; a window has one state, so a part of its spinning share falls on the other side. The longer ones (0.1-0.2 s,
+    small run at 87.4, 150.8, 180.6 and 267.4 s) are true waits: the late rank's ``vLLM.generate`` is over, its GPU reads
+    5-17 % while Python still builds the completion tensors, and only then does it join the lengths gather.
     """
     for gpu, timeline in pairs(sample):
         start, end = spinning_outside(gpu, timeline, findings(sample).window)
         waits = pieces(timeline, *phases.WAIT_PHASES)
-        touch = [bool(((waits[0] < b) & (waits[1] + 200_000_000 > a)).any()) for a, b in zip(start, end, strict=True)]
+        touch = [
+            bool(((waits[0] < b) & (waits[1] + 200_000_000 > a)).any())
+            for a, b in zip(start, end, strict=True)
+        ]
         assert touch == [True] * len(start)
-        assert 10 <= len(start) <= 80
+        assert 0 < len(start) < 15
 
 
 @BOTH
-def test_spinning_outside_of_waits_is_a_third_of_a_second(sample: str) -> None:
-    """Of 400 and of 800 GPU-seconds."""
+def test_spinning_outside_of_waits_is_less_than_half_a_second(sample: str) -> None:
+    """0.12 and 0.19 s of the big run's GPUs, 0.34 and 0.21 s of the small run's."""
     named = [name for name in phases.PHASES if name not in phases.WAIT_PHASES]
     for gpu, timeline in pairs(sample):
-        assert gpu_seconds(gpu, "spinning", pieces(timeline, *named)) < 0.35
+        assert gpu_seconds(gpu, "spinning", pieces(timeline, *named)) < 0.5
 
 
 # The answer
@@ -291,7 +304,7 @@ def test_the_headline(sample: str, percent: int) -> None:
     assert "it is the one you pay for" in headline
     share = re.search(r"(\d+) % are a rank waiting for another one at full utilization", headline)
     assert share is not None
-    assert int(share[1]) == pytest.approx(percent, abs=1)
+    assert int(share[1]) == near(percent, abs=1)
     assert int(share[1]) > 25
 
 
@@ -316,7 +329,7 @@ def test_the_run_in_numbers(sample: str) -> None:
     assert (found.run.gpus, found.run.ranks, found.run.hosts, found.run.unused_gpus) == (2, 2, 1, ())
     assert found.run.steps == (31 if sample == BIG else 12)
     assert (found.run.sampling.source, found.run.sampling.has_counters) == ("buffer", True)
-    assert found.run.sampling.period_s == pytest.approx(0.2, abs=0.001)
-    assert found.run.sampling.coverage == pytest.approx(1, abs=0.01)
+    assert found.run.sampling.period_s == near(0.2, abs=0.001)
+    assert found.run.sampling.coverage == near(1, abs=0.01)
     assert [sum(t.gpu == gpu for t in found.tenants) for gpu in (0, 1)] == [3, 3]
     assert sum(t.role == "trainer+engine" for t in found.tenants) == 2

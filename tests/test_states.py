@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dipstick.analysis.states import CODE, Context, StateSeries, classify, idle_power
 from dipstick.analysis.telemetry import COUNTERS, POLLED, Series, Signals, read_signals
 from dipstick.model import STATES
-from records import Row, counters, ns, table, times, utilization
+from records import Row, counters, near, ns, table, times, utilization
 
 NAN = float("nan")
 Where = Literal["nowhere", "copy", "wait"]
@@ -30,7 +30,7 @@ class Load:
     dram: float
     tensor: float = 0.0
     rx: float = 0.2
-    extra: dict[str, float] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 IDLE = Load(0, 0, 122, 0, 0)
@@ -65,7 +65,7 @@ def context(where: Where = "nowhere", *, window: tuple[float, float] = (0, 100))
     )
 
 
-def observed(load: Load, where: Where = "nowhere", *, profiled: bool = True, **blind: None) -> StateSeries:
+def observed(load: Load, where: Where = "nowhere", *, profiled: bool = True, **blind: Any) -> StateSeries:
     """States of idle, matmul, load; ``blind`` columns are taken away from the counters."""
     parts = [rows_of(one, 2.0 * i) for i, one in enumerate((IDLE, MATMUL, load))]
     profile = [row | blind for _, rows in parts for row in rows] if profiled else []
@@ -78,7 +78,7 @@ def observed(load: Load, where: Where = "nowhere", *, profiled: bool = True, **b
 def shares(states: StateSeries) -> dict[str, float]:
     """Percent of the load's two seconds in each state, without the states that do not occur."""
     percent = {name: float(states.seconds(code, times(4), times(6))[0]) * 50 for name, code in CODE.items()}
-    return {name: pytest.approx(p, abs=1e-6) for name, p in percent.items() if p > 1e-6}
+    return {name: near(p, abs=1e-6) for name, p in percent.items() if p > 1e-6}
 
 
 # The table of known loads
@@ -89,7 +89,9 @@ def shares(states: StateSeries) -> dict[str, float]:
     [
         pytest.param(IDLE, "nowhere", {"idle": 100}, id="idle"),
         pytest.param(MATMUL, "nowhere", {"compute": 99, "idle": 1}, id="matmul"),
-        pytest.param(DEVICE_COPY, "copy", {"copying_device": 99, "idle": 1}, id="d2d copies in a weight sync"),
+        pytest.param(
+            DEVICE_COPY, "copy", {"copying_device": 99, "idle": 1}, id="d2d copies in a weight sync"
+        ),
         pytest.param(DEVICE_COPY, "nowhere", {"compute": 99, "idle": 1}, id="d2d copies elsewhere"),
         pytest.param(HOST_COPY, "nowhere", {"copying_bus": 100}, id="h2d copies"),
         pytest.param(HOST_COPY, "wait", {"copying_bus": 100}, id="h2d copies while a peer is late"),
@@ -143,7 +145,7 @@ def changed(load: Load, **changes: Any) -> Load:
     return Load(**({name: getattr(load, name) for name in Load.__dataclass_fields__} | changes))
 
 
-def state_of(load: Load, where: Where = "nowhere", **blind: None) -> str:
+def state_of(load: Load, where: Where = "nowhere", **blind: Any) -> str:
     """The state of the load's busy time."""
     busy = [name for name in shares(observed(load, where, **blind)) if name != "idle"]
     assert len(busy) == 1
@@ -309,12 +311,14 @@ def any_signals(draw: st.DrawFn) -> Signals:
 
 
 @given(any_signals(), st.booleans(), st.sampled_from(["nowhere", "wait", "copy"]))
-def test_rates_of_all_states_add_up_to_one_in_each_window(signals: Signals, understood: bool, where: Where) -> None:  # noqa: FBT001 - drawn
+def test_rates_of_all_states_add_up_to_one_in_each_window(
+    signals: Signals, understood: Literal[True, False], where: Where
+) -> None:
     """Whatever was measured or not, no time is lost and none is counted twice."""
     states = classify(signals, context(where), understood=understood)
 
     rates = np.array([states.rate(code) for code in CODE.values()])
-    assert rates.sum(axis=0) == pytest.approx(np.ones(len(signals.windows.t0)))
+    assert rates.sum(axis=0) == near(np.ones(len(signals.windows.t0)))
     assert ((rates >= 0) & (rates <= 1)).all()
 
 
@@ -328,8 +332,8 @@ def test_seconds_of_all_states_add_up_to_the_recorded_time(signals: Signals) -> 
     whole = sum(float(states.seconds(code, cuts[:1], cuts[-1:])[0]) for code in CODE.values())
     pieces = sum(float(seconds.sum()) for _, seconds in states.seconds_between(cuts))
 
-    assert whole == pytest.approx(signals.windows.recorded_ns / 1e9)
-    assert pieces == pytest.approx(whole)
+    assert whole == near(signals.windows.recorded_ns / 1e9)
+    assert pieces == near(whole)
 
 
 @given(any_signals())
@@ -342,7 +346,7 @@ def test_busy_is_the_integral_of_utilization(signals: Signals) -> None:
 
     busy = float(((1 - states.rate(CODE["idle"])) * width)[known].sum())
 
-    assert busy == pytest.approx(float((windows.value / 100 * (windows.t1 - windows.t0) / 1e9).sum()))
+    assert busy == near(float((windows.value / 100 * (windows.t1 - windows.t0) / 1e9).sum()))
 
 
 def test_every_state_has_a_code() -> None:

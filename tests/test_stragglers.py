@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dipstick.analysis.pipeline import analyse
 from dipstick.model import RankRow, StepArrival, Stragglers, WorkerRow
-from records import Row, cycle, job, memory, span
+from records import Row, cycle, job, memory, near, span
 
 
 def found(spans: list[Row], jobs: list[Row] | None = None) -> Stragglers:
@@ -47,7 +45,9 @@ def test_each_rank_has_its_record() -> None:
 
 def test_with_three_ranks_the_blame_is_everything_the_others_waited() -> None:
     """Rank 0 waits 2 s and rank 2 waits 1 s for rank 1; putting rank 1 right alone would win back 1 s."""
-    stragglers = found(cycle(0, 0, 0, (4, 3, 2, 1)) + cycle(1, 0, 0, (4, 5, 0, 1)) + cycle(2, 0, 0, (4, 4, 1, 1)))
+    stragglers = found(
+        cycle(0, 0, 0, (4, 3, 2, 1)) + cycle(1, 0, 0, (4, 5, 0, 1)) + cycle(2, 0, 0, (4, 4, 1, 1))
+    )
 
     assert stragglers.by_rank == (RankRow(0, 0, 2.0, 0.0), RankRow(1, 1, 0.0, 3.0), RankRow(2, 0, 1.0, 0.0))
     assert stragglers.arrivals[0].margin_s == 1.0
@@ -73,7 +73,7 @@ def test_slots_busy_is_job_time_over_reward_time() -> None:
     """17 s of jobs in 15 s of reward phases (7 on rank 0, 8 on rank 1); rank 0 has two workers."""
     stragglers = found(SPANS, JOBS)
 
-    assert (stragglers.slots_busy, stragglers.slots) == (pytest.approx(17 / 15), 2)
+    assert (stragglers.slots_busy, stragglers.slots) == (near(17 / 15), 2)
 
 
 def test_job_lengths_in_brief() -> None:
@@ -81,7 +81,7 @@ def test_job_lengths_in_brief() -> None:
     stragglers = found(SPANS, JOBS)
 
     assert (stragglers.jobs, stragglers.job_median_s, stragglers.job_max_s) == (5, 3.0, 5.0)
-    assert stragglers.job_p99_s == pytest.approx(4.96)
+    assert stragglers.job_p99_s == near(4.96)
 
 
 def test_jobs_outside_the_window_do_not_count() -> None:
@@ -96,7 +96,9 @@ def test_without_jobs_the_workers_are_not_known() -> None:
     """None, not zero: the arrivals are there all the same."""
     stragglers = found(SPANS)
 
-    assert (stragglers.slots, stragglers.slots_busy, stragglers.job_median_s, stragglers.job_max_s) == (None,) * 4
+    assert (stragglers.slots, stragglers.slots_busy, stragglers.job_median_s, stragglers.job_max_s) == (
+        None,
+    ) * 4
     assert stragglers.by_worker == ()
     assert [a.last_job for a in stragglers.arrivals] == [None, None]
 
@@ -105,7 +107,12 @@ def test_one_rank_has_jobs_but_no_arrivals() -> None:
     """Nobody to wait for: no waits, rather than waits of zero."""
     stragglers = found(RANK_0, JOBS)
 
-    assert (stragglers.steps, stragglers.wait_gpu_s, stragglers.by_rank, stragglers.arrivals) == (0, None, (), ())
+    assert (stragglers.steps, stragglers.wait_gpu_s, stragglers.by_rank, stragglers.arrivals) == (
+        0,
+        None,
+        (),
+        (),
+    )
     assert stragglers.jobs == 5
 
 

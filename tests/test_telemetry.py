@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dipstick.analysis.telemetry import Series, Signals, read_signals
-from records import Row, boxcar, counters, ns, table, times, utilization
+from records import Row, boxcar, counters, near, ns, table, times, utilization
 
 NAN = float("nan")
 
@@ -21,13 +21,15 @@ def signals(gpu: list[Row], profile: list[Row] | None = None) -> Signals:
 def windows(series: Series) -> list[tuple[float, float, float]]:
     """Each window: start and end in seconds, value."""
     t0, t1 = (series.t0 / 1e9).tolist(), (series.t1 / 1e9).tolist()
-    return [(a, b, pytest.approx(v, nan_ok=True)) for a, b, v in zip(t0, t1, series.value.tolist(), strict=True)]
+    return [(a, b, near(v, nan_ok=True)) for a, b, v in zip(t0, t1, series.value.tolist(), strict=True)]
 
 
 def series(*pieces: tuple[float, float, float]) -> Series:
     """Pieces (start, end, value) in seconds."""
     return Series(
-        times(*(a for a, _, _ in pieces)), times(*(b for _, b, _ in pieces)), np.array([v for _, _, v in pieces])
+        times(*(a for a, _, _ in pieces)),
+        times(*(b for _, b, _ in pieces)),
+        np.array([v for _, _, v in pieces]),
     )
 
 
@@ -87,20 +89,21 @@ def test_one_sample_has_no_period() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "mean"), [(1, 3, 50), (-5, 1, 100), (0, 4, 50), (2, 4, 0), (3, 9, 0), (4, 9, NAN), (2, 2, NAN)]
+    ("start", "end", "mean"),
+    [(1, 3, 50), (-5, 1, 100), (0, 4, 50), (2, 4, 0), (3, 9, 0), (4, 9, NAN), (2, 2, NAN)],
 )
 def test_the_mean_over_an_interval_counts_its_covered_part(start: float, end: float, mean: float) -> None:
     """100 on [0, 2) and 0 on [2, 4): what lies outside is unknown, not zero."""
     found = series((0, 2, 100), (2, 4, 0)).mean_over(times(start), times(end))
 
-    assert found.tolist() == pytest.approx([mean], nan_ok=True)
+    assert found.tolist() == near([mean], nan_ok=True)
 
 
 def test_the_mean_steps_over_gaps_and_unmeasured_pieces() -> None:
     """100 on [0, 1), a gap, NaN on [2, 3), 40 on [3, 4): the mean over [0, 4) is 70."""
     found = series((0, 1, 100), (2, 3, NAN), (3, 4, 40)).mean_over(times(0, 1), times(4, 3))
 
-    assert found.tolist() == pytest.approx([70, NAN], nan_ok=True)
+    assert found.tolist() == near([70, NAN], nan_ok=True)
 
 
 def test_clipping_cuts_windows_at_the_borders() -> None:
@@ -204,7 +207,7 @@ def test_counters_that_come_late_are_moved_back(lag_ms: int) -> None:
 
     found = signals(utilization(boxcar(busy, 60)), counters([v * 0.9 for v in seen], gr_active_pct=seen))
 
-    assert found.counter_lag_ns == pytest.approx(ns(late), abs=ns(0.02))
+    assert found.counter_lag_ns == near(ns(late), abs=ns(0.02))
     assert found.windows.t1[20] == ns(0.2 * 21) - found.counter_lag_ns
 
 
@@ -228,7 +231,7 @@ def test_windows_are_the_counters_and_utilization_fills_the_rest() -> None:
         (0, 0.2, 10), (0.2, 0.4, 20), (0.4, 0.7, (30 * 0.2 + 40 * 0.1) / 0.3), (0.7, 1.0, (40 * 0.1 + 50 * 0.2) / 0.3),
         (1.0, 1.2, 60), (1.2, 1.4, 70),
     ]  # fmt: skip
-    assert found.counters["sm_active_pct"].tolist() == pytest.approx([NAN, NAN, 5, 6, NAN, NAN], nan_ok=True)
+    assert found.counters["sm_active_pct"].tolist() == near([NAN, NAN, 5, 6, NAN, NAN], nan_ok=True)
 
 
 def test_a_utilization_window_is_cut_where_a_counter_window_starts_inside_it() -> None:
@@ -282,7 +285,7 @@ def test_power_is_the_last_reading_that_is_not_too_old() -> None:
     """Power read once, at 0.2 s; after two periods it is not believed any more."""
     found = signals(utilization([50] * 5, power_w=[120.0, None, None, None, None]))
 
-    assert found.polled["power_w"].tolist() == pytest.approx([120, 120, 120, NAN, NAN], nan_ok=True)
+    assert found.polled["power_w"].tolist() == near([120, 120, 120, NAN, NAN], nan_ok=True)
 
 
 def test_polled_values_come_from_any_row_of_the_gpu() -> None:

@@ -59,11 +59,15 @@ def any_spans(draw: st.DrawFn) -> list[Row]:
 
 @settings(max_examples=60)
 @given(any_spans(), st.integers(0, 30), st.integers(0, 70))
-def test_phase_nanoseconds_of_every_rank_add_up_to_the_window(rows: list[Row], start: int, length: int) -> None:
+def test_phase_nanoseconds_of_every_rank_add_up_to_the_window(
+    rows: list[Row], start: int, length: int
+) -> None:
     """To the nanosecond, whatever the spans and wherever the recording starts and ends."""
     timelines, window = built(rows, (start / 11, (start + length) / 11))
 
-    assert [t.seconds_ns().sum() for t in timelines] == [window[1] - window[0]] * len({r["rank"] for r in rows})
+    assert [t.seconds_ns().sum() for t in timelines] == [window[1] - window[0]] * len(
+        {r["rank"] for r in rows}
+    )
     assert [(t.edges[0], t.edges[-1]) for t in timelines] == [window] * len(timelines)
 
 
@@ -187,7 +191,11 @@ def test_without_steps_the_window_is_the_recording_and_nothing_is_startup() -> N
 
 def test_a_named_phase_outside_the_rank_s_own_steps_keeps_its_name() -> None:
     """Only bare time becomes start-up: rank 1 loads a checkpoint while rank 0 steps already."""
-    rows = [span("step", 0, 9, rank=0, step=0), span("checkpoint", 1, 4, rank=1), span("step", 6, 9, rank=1, step=0)]
+    rows = [
+        span("step", 0, 9, rank=0, step=0),
+        span("checkpoint", 1, 4, rank=1),
+        span("step", 6, 9, rank=1, step=0),
+    ]
 
     timelines, _ = built(rows, (0, 9))
 
@@ -291,7 +299,9 @@ def test_painting_nothing_changes_nothing() -> None:
 
 def test_several_waits_are_painted_in_any_order() -> None:
     """Intervals are disjoint but need not be sorted."""
-    timeline = paint(only(*cycle(0, 0, 0, (1, 1, 7, 1))), times(6, 2), times(7, 4), phases.CODE["gather_wait"])
+    timeline = paint(
+        only(*cycle(0, 0, 0, (1, 1, 7, 1))), times(6, 2), times(7, 4), phases.CODE["gather_wait"]
+    )
 
     assert [phase_at(timeline, t) for t in (1.5, 2, 3.9, 4, 6.5, 7)] == [
         "reward", "gather_wait", "gather_wait", "unattributed", "gather_wait", "unattributed",

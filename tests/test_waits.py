@@ -12,7 +12,7 @@ from dipstick.analysis.spans import read_lanes
 from dipstick.analysis.timeline import RankTimeline, build
 from dipstick.analysis.waits import Meetings, critical_path, meet, paint_waits, wait_rows
 from dipstick.model import WaitRow
-from records import Row, cycle, ns, span, table
+from records import Row, cycle, near, ns, span, table
 
 
 def ranks(*rows: list[Row], whole: float = 100) -> list[RankTimeline]:
@@ -33,7 +33,13 @@ def waited(meetings: list[Meetings]) -> dict[str, list[list[float]]]:
 
 def row(rank: int, seconds: float, **changes: object) -> WaitRow:
     """One wait at the reward gather for the other rank's rewards."""
-    base = {"barrier": "reward", "because": "reward", "late_rank": 1 - rank, "phase": "gather_wait", "count": 1}
+    base = {
+        "barrier": "reward",
+        "because": "reward",
+        "late_rank": 1 - rank,
+        "phase": "gather_wait",
+        "count": 1,
+    }
     return WaitRow(rank=rank, seconds=seconds, **({"longest_s": seconds} | base | changes))  # type: ignore[arg-type]
 
 
@@ -108,9 +114,7 @@ def test_the_wait_behind_a_checkpoint_is_named_after_it() -> None:
         span("_calculate_rewards", 16, 21, rank=1, step=1),
         span("backward", 21, 23, rank=1, step=1),
     ]
-    timelines = ranks(
-        cycle(0, 0, 0, (4, 5, 0, 1)) + saving + late, cycle(1, 0, 0, (4, 5, 0, 1)) + early
-    )
+    timelines = ranks(cycle(0, 0, 0, (4, 5, 0, 1)) + saving + late, cycle(1, 0, 0, (4, 5, 0, 1)) + early)
 
     assert wait_rows(meet(timelines)) == (
         row(1, 2.0, barrier="lengths", because="checkpoint", phase="collective_wait"),
@@ -270,7 +274,11 @@ def test_waits_and_the_critical_path_add_up_for_any_lengths(ranks_count: int, da
     """Whatever each rank's lengths: the path spans the window, and each rank's wait rows are its painted waits."""
     lengths = st.tuples(*[st.integers(1, 30).map(lambda tenths: tenths / 10)] * 4)
     timelines = ranks(
-        *(cycle(r, step, 12.5 * step + r / 7, data.draw(lengths)) for r in range(ranks_count) for step in range(2))
+        *(
+            cycle(r, step, 12.5 * step + r / 7, data.draw(lengths))
+            for r in range(ranks_count)
+            for step in range(2)
+        )
     )
 
     meetings = meet(timelines)
@@ -282,7 +290,7 @@ def test_waits_and_the_critical_path_add_up_for_any_lengths(ranks_count: int, da
     for timeline in painted:
         found = seconds(timeline)
         told = sum(r.seconds for r in wait_rows(meetings) if r.rank == timeline.rank)
-        assert told == pytest.approx(found.get("gather_wait", 0) + found.get("collective_wait", 0), abs=1e-8)
+        assert told == near(found.get("gather_wait", 0) + found.get("collective_wait", 0), abs=1e-8)
 
 
 def test_painting_waits_leaves_every_named_phase_as_it_was() -> None:

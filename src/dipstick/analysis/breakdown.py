@@ -108,8 +108,8 @@ def _row(
     load: _Load | None,
     parts: Mapping[int, list[PhasePart]],
 ) -> PhaseRow:
-    states = None
-    if load is not None and load.states[:, code].sum() > 0:  # no sample fell into the phase: not known, not zero
+    states = None  # where no sample fell into the phase: not known, not zero
+    if load is not None and load.states[:, code].sum() > 0:
         states = {name: float(load.states[i, code]) for i, name in enumerate(STATES)}
     return PhaseRow(
         rank=rank,
@@ -211,7 +211,9 @@ def _parts(timeline: RankTimeline, meetings: Sequence[Meetings]) -> dict[int, li
 
 def _part_of(resolved: ResolvedLane, rule: phases.Rule) -> npt.NDArray[np.bool_]:
     """Spans of the rule's name that mean its phase where they stand (a ``gather`` elsewhere is no reward)."""
-    mask: npt.NDArray[np.bool_] = resolved.lane.called(rule.name) & (resolved.phase == phases.CODE[rule.phase])
+    mask: npt.NDArray[np.bool_] = resolved.lane.called(rule.name) & (
+        resolved.phase == phases.CODE[rule.phase]
+    )
     return mask
 
 

@@ -171,7 +171,9 @@ def _pieces(timelines: Sequence[RankTimeline], names: Sequence[str]) -> tuple[In
 
 def _copy_events(events: pl.DataFrame, rank: int | None) -> tuple[IntArray, IntArray]:
     """When the rank's events say that weights move on the device (vLLM's sleep and wake have no phase)."""
-    mine = events.filter((pl.col("rank") == pl.lit(rank, pl.Int32)) & pl.col("name").cast(pl.String).is_in(COPY_EVENTS))
+    mine = events.filter(
+        (pl.col("rank") == pl.lit(rank, pl.Int32)) & pl.col("name").cast(pl.String).is_in(COPY_EVENTS)
+    )
     return mine["t0_ns"].to_numpy(), mine["t1_ns"].fill_null(mine["t0_ns"]).to_numpy()
 
 

@@ -100,10 +100,13 @@ def _by_worker(jobs: pl.DataFrame, final: pl.DataFrame) -> tuple[WorkerRow, ...]
     grouped = jobs.group_by("pid", "rank").agg(
         pl.len().alias("jobs"), (pl.col("t1_ns") - pl.col("t0_ns")).sum().alias("busy")
     )
-    last = {(pid, rank): count for pid, rank, count in final.group_by("pid", "rank").agg(pl.len()).iter_rows()}
+    last = {
+        (pid, rank): count for pid, rank, count in final.group_by("pid", "rank").agg(pl.len()).iter_rows()
+    }
     ordered = grouped.sort("rank", "pid").iter_rows()
     return tuple(
-        WorkerRow(pid, rank, count, busy / 1e9, last.get((pid, rank), 0)) for pid, rank, count, busy in ordered
+        WorkerRow(pid, rank, count, busy / 1e9, last.get((pid, rank), 0))
+        for pid, rank, count, busy in ordered
     )
 
 

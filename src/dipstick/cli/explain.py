@@ -1,8 +1,8 @@
 """Say where the seconds of a recording went, and why.
 
-Prints one screen: the answer, what the GPUs and ranks did, what the dips are, who waited for whom. With -o the same
-finding is written to files, in the format of their suffix (.html, .md, .json), and only the answer
-is printed.
+Prints one screen: the answer, what the GPUs and ranks did, what the dips are, who waited for whom; with --full
+everything that was found. With -o all of it is written to files, in the format of their suffix (.html, .md,
+.json), and only the answer is printed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def add_output_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="write .html, .md or .json; can be repeated",
     )
+    parser.add_argument("--full", action="store_true", help="print everything, not one screen")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR does the same)")
     parser.add_argument("--width", metavar="N", type=positive, help="columns; the terminal's if absent")
@@ -127,4 +128,4 @@ def _answer_screen(report: Report, args: Namespace, zoom: Range | None) -> None:
     from dipstick.show.terminal import render  # noqa: PLC0415 - loads rich and NumPy
 
     look = detect(sys.stdout, color=not args.no_color, width=args.width)
-    answer(render(report, look, zoom))
+    answer(render(report, look, zoom, full=args.full))

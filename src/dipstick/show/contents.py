@@ -31,53 +31,37 @@ def headline(report: Report) -> str:
     return words.clean(report.answer.headline, 2000)
 
 
-def sections(report: Report, *, brief: bool = False) -> tuple[Section, ...]:
-    """Every section that has something to say, in reading order; lanes are drawn apart.
-
-    Args:
-        report: The finding.
-        brief: Leave out what one screen has no room for: states, workers one by one, tenants.
-    """
-    tables = [*_gpu_and_phase(report, brief), *_steps(report, brief), *_rest(report, brief)]
+def sections(report: Report) -> tuple[Section, ...]:
+    """Every section that has something to say, in reading order; lanes are drawn apart."""
+    tables = [*_gpu_and_phase(report), *_steps(report), *_rest(report)]
     return tuple(table for table in tables if table is not None)
 
 
-_MOST_ROWS = 8
-"""Rows of one kind on one screen."""
-
-
-def _gpu_and_phase(report: Report, brief: bool) -> list[Section | None]:  # noqa: FBT001 - private, passed on
-    most = _MOST_ROWS if brief else None
+def _gpu_and_phase(report: Report) -> list[Section | None]:
     found = report.phases
-    states = state_of_phase_table(found) if found and not brief else None
-    return [busy_bars(report, most), phase_table(found) if found else None, states]
+    states = state_of_phase_table(found) if found else None
+    return [busy_bars(report), phase_table(found) if found else None, states]
 
 
-def _steps(report: Report, brief: bool) -> list[Section | None]:  # noqa: FBT001 - private, passed on
-    most = _MOST_ROWS if brief else None
+def _steps(report: Report) -> list[Section | None]:
     found = report.stragglers
     return [
-        wait_table(report.phases, most) if report.phases else None,
-        rank_table(found, most) if found else None,
-        worker_table(found) if found and not brief else None,
+        wait_table(report.phases) if report.phases else None,
+        rank_table(found) if found else None,
+        worker_table(found) if found else None,
         dip_table(report),
     ]
 
 
-def _rest(report: Report, brief: bool) -> list[Section | None]:  # noqa: FBT001 - private, passed on
-    return [
-        None if brief else state_table(report),
-        None if brief else tenant_table(report),
-        _missing(report),
-        _notes(report),
-    ]
+def _rest(report: Report) -> list[Section | None]:
+    return [state_table(report), tenant_table(report), _missing(report), _notes(report)]
 
 
-def _sampling(report: Report) -> list[tuple[str, str]]:
-    """How finely the run was seen: the reader must know what could stay unseen."""
+def sampling(report: Report) -> str:
+    """How finely the run was seen: the reader must know what could stay unseen. Empty without GPU samples."""
     seen = report.run.sampling
     if not words.known(seen.period_s):
-        return []
+        return ""
     text = f"one utilization value every {words.seconds(seen.period_s)}"
     if words.known(seen.counter_window_s):
         text += f", each a mean over {words.seconds(seen.counter_window_s)}"
@@ -88,7 +72,7 @@ def _sampling(report: Report) -> list[tuple[str, str]]:
             f", {words.count(seen.gaps, 'gap')} of {words.seconds(seen.gap_s)} in all" if seen.gaps else ""
         )
         text += f"; {words.percent(100 * seen.coverage, 1)} of the window covered{holes}"
-    return [("sampling", f"{text}.")]
+    return f"{text}."
 
 
 def _missing(report: Report) -> Bullets | None:
@@ -104,5 +88,6 @@ def _missing(report: Report) -> Bullets | None:
 
 def _notes(report: Report) -> Bullets | None:
     notes = [(note.level if note.level == "warning" else "", words.clean(note.text)) for note in report.notes]
-    items = [*_sampling(report), *notes]
+    told = sampling(report)
+    items = [*([("sampling", told)] if told else []), *notes]
     return Bullets("Notes", tuple(items)) if items else None

@@ -23,20 +23,14 @@ def gpu_label(host: str, gpu: int, hosts: int, most: int = 24) -> str:
     return f"{words.clean(host, most)} GPU {gpu}" if hosts > 1 else f"GPU {gpu}"
 
 
-def busy_bars(report: Report, most: int | None = None) -> Bars | None:
-    """What reads as busy, and how much of it is work: one bar a GPU over the analysis window, then all of them.
-
-    Args:
-        report: The finding.
-        most: Bars at most, apart from the one for all GPUs.
-    """
+def busy_bars(report: Report) -> Bars | None:
+    """What reads as busy, and how much of it is work: one bar a GPU over the analysis window, then all of them."""
     used = [s for s in report.states if s.used]
     if not used:
         return None
-    bars = [_busy_bar([s], gpu_label(s.host, s.gpu, report.run.hosts)) for s in used[:most]]
+    bars = [_busy_bar([s], gpu_label(s.host, s.gpu, report.run.hosts)) for s in used]
     bars += [_busy_bar(used, "all", "total")] if len(used) > 1 else []
-    notes = (*_unused_note(report), *_more(len(used) - len(used[:most])))
-    return Bars("Busy by utilization, and doing work", _BUSY_COLUMNS, tuple(bars), notes)
+    return Bars("Busy by utilization, and doing work", _BUSY_COLUMNS, tuple(bars), unused(report))
 
 
 _BUSY_COLUMNS = ("busy", "doing work", "hollow", "of busy")
@@ -57,21 +51,16 @@ def _busy_bar(group: Sequence[GpuStates], label: str, kind: RowKind = "body") ->
     return Bar(label, tuple((ink, value) for ink, value in parts if value > 0), cells, kind)
 
 
-def _more(hidden: int) -> tuple[str, ...]:
-    return (f"{words.count(hidden, 'more GPU')}: in -o report.html.",) if hidden > 0 else ()
-
-
 def _work_words(work: float, unknown: float, recorded: float) -> str:
     """``41 %``, or ``30 to 40 %`` where the signals leave some busy time unknown."""
     least, most = words.share(work, recorded), words.share(work + unknown, recorded)
     return least if least == most else f"{least.removesuffix(' %')} to {most}"
 
 
-def _unused_note(report: Report) -> tuple[str, ...]:
-    unused = [words.clean(name, 40) for name in report.run.unused_gpus]
-    if not unused:
-        return ()
-    return (f"Never used in the window: {words.listed(unused)}.",)
+def unused(report: Report) -> tuple[str, ...]:
+    """One sentence that names the GPUs that the job never used, if there are any."""
+    names = [words.clean(name, 40) for name in report.run.unused_gpus]
+    return (f"Never used in the window: {words.listed(names)}.",) if names else ()
 
 
 def state_table(report: Report) -> Table | None:

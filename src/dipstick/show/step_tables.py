@@ -14,23 +14,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dipstick.model import Breakdown, PhaseRow, RankRow, StepArrival, Stragglers, WaitRow, WorkerRow
+    from dipstick.show.document import RowKind
 
 _RANK_COLUMNS = 4
 _STEPS_SHOWN = 3
 _WORTH_A_ROW = 0.005
-_WORTH_A_WAIT = 0.01
+_NOTHING = 1e-4
 
 
-def phase_table(breakdown: Breakdown) -> Table:
+def phase_table(breakdown: Breakdown, fold: float = 0.0) -> Table:
     """Exclusive seconds by phase and rank; a rank's column adds up to the analysis window.
 
     With more than four ranks the columns are the least, the mean and the most over ranks.
+
+    Args:
+        breakdown: The seconds.
+        fold: Phases with less than this share of the time are one row, so that the column still adds up.
     """
     ranks = sorted({row.rank for row in breakdown.rows if row.rank is not None})
     by_key = {(row.phase, row.rank): row for row in breakdown.rows}
     order = sorted(breakdown.totals, key=lambda t: (t.phase == "unattributed", -t.seconds, t.phase))
     grid = _Grid(ranks, by_key, _places(breakdown.totals, len(ranks)))
-    body = [row for total in order if grid.shows(total.phase) for row in grid.phase(total)]
+    small = folded(breakdown, fold)
+    large = [t for t in order if t not in small and grid.shows(t.phase)]
+    body = [row for total in large for row in grid.phase(total)]
+    at = next((i for i, row in enumerate(body) if row.cells[0] == "unattributed"), len(body))
+    body[at:at] = [grid.small(small)] if small else []
     columns = (
         Column("phase", right=False),
         *(Column(title) for title in grid.titles()),
@@ -42,6 +51,12 @@ def phase_table(breakdown: Breakdown) -> Table:
         Column("hollow", drop=1),
     )
     return Table(_phase_title(breakdown, ranks), columns, (*body, grid.total(order)))
+
+
+def folded(breakdown: Breakdown, fold: float) -> list[PhaseRow]:
+    """The phases that are told as one row: below ``fold`` of the time, and two of them or more."""
+    small = [t for t in breakdown.totals if _NOTHING < t.share < fold and t.phase != "unattributed"]
+    return small if len(small) > 1 else []
 
 
 def _phase_title(breakdown: Breakdown, ranks: Sequence[int]) -> str:
@@ -112,12 +127,20 @@ class _Grid:
         row = self.by_key.get((phase, rank))
         return sum(p.seconds for p in row.parts if p.name == name) if row else 0.0
 
+    def small(self, totals: Sequence[PhaseRow]) -> Row:
+        """Several phases as one row; the GPU's utilization over all of them would be a mean of unlike things."""
+        sums = [sum(values) for values in zip(*(self.seconds(t.phase) for t in totals), strict=True)]
+        return self._sum_row(f"{len(totals)} smaller phases", sums, totals, "body")
+
     def total(self, totals: Sequence[PhaseRow]) -> Row:
         sums = [sum(row.seconds for row in self.by_key.values() if row.rank == rank) for rank in self.ranks]
+        return self._sum_row("total", sums or [0.0], totals, "total")
+
+    def _sum_row(self, label: str, sums: Sequence[float], totals: Sequence[PhaseRow], kind: RowKind) -> Row:
         share = words.percent(100 * sum(t.share for t in totals))
         hollow = [t.hollow_s for t in totals if t.hollow_s is not None]
         lost = words.number(sum(hollow), self.places) if hollow else words.ABSENT
-        return Row(("total", *self.cells(sums or [0.0]), share, "", "", "", "", lost), "total")
+        return Row((label, *self.cells(sums), share, "", "", "", "", lost), kind)
 
 
 def state_of_phase_table(breakdown: Breakdown) -> Table | None:
@@ -141,7 +164,12 @@ def _state_row(total: PhaseRow, names: Sequence[str], places: int) -> Row:
 
 
 def wait_table(breakdown: Breakdown, most: int | None = None) -> Table | None:
-    """Who waited at which barrier, for whom, and what the late rank was doing; the longest first."""
+    """Who waited at which barrier, for whom, and what the late rank was doing; the longest first.
+
+    Args:
+        breakdown: The seconds.
+        most: Rows at most; the title says how much of the waiting they hold.
+    """
     if not breakdown.waits:
         return None
     columns = (
@@ -154,17 +182,18 @@ def wait_table(breakdown: Breakdown, most: int | None = None) -> Table | None:
         Column("longest", drop=1),
     )
     rows = sorted(breakdown.waits, key=lambda w: (-w.seconds, w.rank))
-    worth = _WORTH_A_WAIT * sum(w.seconds for w in rows)
-    shown = [w for w in rows[:most] if most is None or w.seconds >= worth]
-    rest = rows[len(shown) :]
-    left = words.seconds(sum(w.seconds for w in rest))
-    notes = (f"{words.count(len(rest), 'shorter kind')} of waits: {left} in all.",) if rest else ()
-    return Table("Waits", columns, tuple(_wait_row(w) for w in shown), notes, ink_at=1)
+    shown = rows[:most]
+    title = (
+        "Waits"
+        if len(shown) == len(rows)
+        else f"Waits: the longest {len(shown)} of {len(rows)} kinds, {_of(shown, rows)}"
+    )
+    return Table(title, columns, tuple(_wait_row(w) for w in shown), ink_at=1)
 
 
-def _more(many: int, most: int | None, what: str) -> tuple[str, ...]:
-    hidden = 0 if most is None else many - most
-    return (f"{words.count(hidden, 'more ' + what)}: in -o report.html.",) if hidden > 0 else ()
+def _of(shown: Sequence[WaitRow], rows: Sequence[WaitRow]) -> str:
+    part, whole = sum(w.seconds for w in shown), sum(w.seconds for w in rows)
+    return f"{words.number(part)} of {words.number(whole)} s"
 
 
 def _wait_row(wait: WaitRow) -> Row:
@@ -181,7 +210,7 @@ def _wait_row(wait: WaitRow) -> Row:
     return Row(cells, ink=phase_ink(wait.phase))
 
 
-def rank_table(found: Stragglers, most: int | None = None) -> Table | None:
+def rank_table(found: Stragglers) -> Table | None:
     """Per rank: how often it came last at the reward barrier, and what that cost whom; the costliest first."""
     if not found.by_rank:
         return None
@@ -192,9 +221,8 @@ def rank_table(found: Stragglers, most: int | None = None) -> Table | None:
         Column("made others wait"),
     )
     ranks = sorted(found.by_rank, key=lambda r: (-r.blame_s, r.rank))
-    rows = tuple(_rank_row(r, found.steps) for r in ranks[:most])
-    gaps = _step_notes(found.arrivals, _STEPS_SHOWN if most is None else 1)
-    notes = (*_more(len(ranks), most, "rank"), *_worker_notes(found), *gaps)
+    rows = tuple(_rank_row(r, found.steps) for r in ranks)
+    notes = (*_worker_notes(found), *_step_notes(found.arrivals, _STEPS_SHOWN))
     return Table("Who comes last at the reward barrier", columns, rows, notes)
 
 

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dipstick.show.brief import brief
 from dipstick.show.contents import headline, sections, title
 from dipstick.show.document import Bars, Bullets, Table
 from dipstick.show.look import Look
@@ -30,20 +31,21 @@ _LEAST_BAR = 12
 _MOST_BAR = 44
 
 
-def render(report: Report, look: Look | None = None, zoom: Range | None = None) -> str:
-    """The whole screen: answer, lanes, tables, what is missing.
+def render(report: Report, look: Look | None = None, zoom: Range | None = None, *, full: bool = False) -> str:
+    """The answer, lanes, tables, what is missing: on one screen, or everything.
 
     Args:
         report: The finding.
         look: What the output can show; None is 80 columns without colour.
         zoom: The stretch of time that the lanes show; None picks typical steps.
+        full: All tables, every GPU, what is missing and how to get it.
     """
     look = look or Look()
     console = look.console()
     console.print(_answer(report, look))
-    for line in lane_block(report, look, zoom):
+    for line in lane_block(report, look, zoom, brief=not full):
         console.print(line, soft_wrap=True)
-    for section in sections(report, brief=True):
+    for section in sections(report) if full else brief(report):
         console.print()
         draw(section, console, look)
     return look.text(console)
@@ -66,7 +68,8 @@ def _answer(report: Report, look: Look) -> Panel:
 
 def draw(section: Section, console: Console, look: Look) -> None:
     """One section onto a console."""
-    console.print(Text(section.title, "bold"))
+    if section.title:
+        console.print(Text(section.title, "bold"))
     if isinstance(section, Table):
         console.print(_rich_table(section, look))
         _notes(section.notes, console)
@@ -171,7 +174,14 @@ def _bar_text(bar: Bar, room: int, look: Look) -> Text:
 
 
 def _bullets(section: Bullets) -> RichTable:
-    grid = RichTable.grid(padding=(0, 1, 0, 0))
+    """A list under its title; without a title, lines that begin with their leads."""
+    grid = RichTable.grid(padding=(0, 1 if section.title else _GAP, 0, 0))
+    if not section.title:
+        grid.add_column()
+        grid.add_column(overflow="fold")
+        for lead, text in section.items:
+            grid.add_row(Text(lead, "bold"), Text(text))
+        return grid
     grid.add_column(width=1)
     grid.add_column(overflow="fold")
     for lead, text in section.items:

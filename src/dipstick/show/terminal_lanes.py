@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from dipstick.model import HOLLOW_STATES, STATES
 from dipstick.show import words
-from dipstick.show.gpu_tables import gpu_label
+from dipstick.show.brief import FOLD
+from dipstick.show.gpu_tables import busy_bars, gpu_label
 from dipstick.show.lanes import lanes, runs, ticks, typical, whole
 from dipstick.show.palette import HOLLOW, PHASE_BY_CODE, STATE_BY_CODE, Ink
+from dipstick.show.step_tables import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,59 +28,129 @@ _DIGITS = "0123456789"
 _KIND = 6
 _MEAN = 6
 _MOST_GPUS = 8
-_GPUS_APART = 4
+_MOST_NEAR = 4
+_LEAST_COLUMNS = 16
+_TAIL_HEADS = ("busy", "work", "hollow")
 _TICK_ROOM = 11
 _HOLLOW = {STATES.index(name) for name in HOLLOW_STATES}
 
 
-def lane_block(report: Report, look: Look, zoom: Range | None = None) -> list[Text]:
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """The numbers at the right end of the lanes.
+
+    Attributes:
+        head: Their headings.
+        rows: Numbers by GPU label; a GPU without any has the mean of its drawn utilization.
+        total: Those of all GPUs, at the end of the axis.
+        width: Columns that they take.
+    """
+
+    head: str = ""
+    rows: dict[str, str] = field(default_factory=dict)
+    total: str = ""
+    width: int = 6
+
+
+def busy_tails(report: Report) -> Tails:
+    """Busy, doing work and hollow seconds over the window: what the full report draws as bars."""
+    found = busy_bars(report)
+    if found is None:
+        return Tails()
+    rows = [_TAIL_HEADS, *(bar.cells[: len(_TAIL_HEADS)] for bar in found.bars)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    head, *lines = ["".join(f"  {c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in rows]
+    by_label = dict(zip((bar.label for bar in found.bars), lines, strict=True))
+    return Tails(head, by_label, by_label.get("all", ""), len(head))
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """How one stretch is drawn: the room for labels on the left, for lanes, and for numbers on the right."""
+
+    report: Report
+    look: Look
+    tails: Tails
+    brief: bool
+
+    @property
+    def gutter(self) -> int:
+        tracks = self.report.tracks
+        labels = [self.name(t.host, t.gpu) for t in tracks.gpus] + [f"rank {t.rank}" for t in tracks.ranks]
+        return max(len(label) for label in labels) + 1 + _KIND
+
+    @property
+    def columns(self) -> int:
+        return max(_LEAST_COLUMNS // 2, self.look.width - self.gutter - self.tails.width)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the numbers leave enough room for lanes."""
+        return self.look.width - self.gutter - self.tails.width >= _LEAST_COLUMNS
+
+    def name(self, host: str, gpu: int) -> str:
+        """At most a quarter of the width for the host's name."""
+        return gpu_label(host, gpu, self.report.run.hosts, min(24, self.look.width // 4))
+
+    def tail(self, lane: Lane) -> Text:
+        told = self.tails.rows.get(gpu_label(lane.host, lane.gpu, self.report.run.hosts))
+        if told:
+            return Text(told)
+        seen = [float(v) for v in lane.util if math.isfinite(v)]
+        mean = words.percent(sum(seen) / len(seen)) if seen else words.ABSENT
+        return Text(f"{mean:>{_MEAN}}")
+
+    def cut(self, most: int) -> int:
+        """GPUs drawn: on one screen ``most``, otherwise all."""
+        return most if self.brief else len(self.report.tracks.gpus)
+
+
+def lane_block(report: Report, look: Look, zoom: Range | None = None, *, brief: bool = False) -> list[Text]:
     """All lanes of a report: the whole run as sparklines, then a stretch that can be read.
 
     Args:
         report: The finding.
         look: Width, colours, characters.
         zoom: The stretch asked for; None picks typical steps.
+        brief: As one screen has room for: a few GPUs, and the busy numbers beside the lanes of the whole run.
     """
     if not report.tracks.gpus:
         return []
-    gutter = _gutter(report, look)
-    columns = max(10, look.width - gutter - _MEAN)
+    plain = _Frame(report, look, Tails(), brief)
+    numbered = _Frame(report, look, busy_tails(report), brief) if brief else plain
+    numbered = numbered if numbered.fits else plain
     full = whole(report)
-    near = zoom or typical(report, columns)
-    shown = _shown(lanes(report, near, columns))
-    lines: list[Text] = []
-    if (near.t0, near.t1) != (full.t0, full.t1):
-        lines += _whole_lines(report, full, look, columns)
-    lines += [_heading(_range_title(near)), *_steps_line(near, gutter, columns)]
-    for i, lane in enumerate(shown):
-        apart = [Text("")] if i and len(shown) <= _GPUS_APART else []
-        lines += [*apart, *_lane_lines(lane, report, look, gutter)]
-    lines += [_axis(near, gutter, columns), *_rest(report), *_legend(shown, look)]
-    return lines
+    near = zoom or typical(report, plain.columns)
+    if (near.t0, near.t1) == (full.t0, full.t1):
+        return _near_lines(near, numbered)
+    apart = [] if brief else [Text("")]
+    return [*_whole_lines(full, numbered), *apart, *_near_lines(near, plain)]
 
 
-def _shown(every: tuple[Lane, ...]) -> tuple[Lane, ...]:
-    return every[:_MOST_GPUS]
+def _whole_lines(full: Range, frame: _Frame) -> list[Text]:
+    drawn = lanes(frame.report, full, frame.columns, phases=False)[: frame.cut(_MOST_GPUS)]
+    lines = [_util_line(lane, frame) for lane in drawn]
+    return [_heading(full, frame), *lines, _axis(full, frame), *_rest(frame, len(drawn))]
 
 
-def _rest(report: Report) -> list[Text]:
-    more = len(report.tracks.gpus) - _MOST_GPUS
-    return [Text(f"{words.count(more, 'more GPU')}: in -o report.html.", "dim")] if more > 0 else []
+def _near_lines(near: Range, frame: _Frame) -> list[Text]:
+    drawn = lanes(frame.report, near, frame.columns)[: frame.cut(_MOST_NEAR)]
+    lines = [_heading(near, frame), *_steps_line(near, frame.gutter, frame.columns)]
+    for i, lane in enumerate(drawn):
+        apart = [Text("")] if i and not frame.brief else []
+        lines += [*apart, *_lane_lines(lane, frame)]
+    return [*lines, _axis(near, frame), *_rest(frame, len(drawn)), *_legend(drawn, frame)]
 
 
-def _gutter(report: Report, look: Look) -> int:
-    labels = [_gpu_name(t.host, t.gpu, report, look) for t in report.tracks.gpus]
-    labels += [f"rank {t.rank}" for t in report.tracks.ranks]
-    return max(len(label) for label in labels) + 1 + _KIND
+def _rest(frame: _Frame, drawn: int) -> list[Text]:
+    more = len(frame.report.tracks.gpus) - drawn
+    return [Text(f"{words.count(more, 'more GPU')}: --full.", "dim")] if more > 0 else []
 
 
-def _gpu_name(host: str, gpu: int, report: Report, look: Look) -> str:
-    """At most a quarter of the width for the host's name."""
-    return gpu_label(host, gpu, report.run.hosts, min(24, look.width // 4))
-
-
-def _heading(text: str) -> Text:
-    return Text(text, "bold")
+def _heading(span: Range, frame: _Frame) -> Text:
+    title, head = _range_title(span), frame.tails.head
+    room = frame.look.width - len(title) - len(head)
+    return Text.assemble((title, "bold"), (" " * room + head if room >= 0 else "", "dim"))
 
 
 def _range_title(span: Range) -> str:
@@ -88,18 +161,12 @@ def _range_title(span: Range) -> str:
     return f"Steps {span.first_step}–{span.last_step}, {times} (typical: their lengths are closest to the median)"
 
 
-def _whole_lines(report: Report, full: Range, look: Look, columns: int) -> list[Text]:
-    gutter = _gutter(report, look)
-    drawn = _shown(lanes(report, full, columns, phases=False))
-    lines = [_util_line(lane, report, look, gutter) for lane in drawn]
-    return [_heading(_range_title(full)), *lines, _axis(full, gutter, columns), Text("")]
-
-
-def _lane_lines(lane: Lane, report: Report, look: Look, gutter: int) -> list[Text]:
-    lines = [_util_line(lane, report, look, gutter)]
+def _lane_lines(lane: Lane, frame: _Frame) -> list[Text]:
+    lines, look = [_util_line(lane, frame)], frame.look
     if lane.phase is not None:
-        lines.append(_label(f"rank {lane.rank}", "phase", gutter) + paint(lane.phase, PHASE_BY_CODE, look))
-    lines.append(_label("", "state", gutter) + paint(lane.state, STATE_BY_CODE, look))
+        label = _label(f"rank {lane.rank}", "phase", frame.gutter)
+        lines.append(label + paint(lane.phase, PHASE_BY_CODE, look))
+    lines.append(_label("", "state", frame.gutter) + paint(lane.state, STATE_BY_CODE, look))
     return lines
 
 
@@ -107,11 +174,9 @@ def _label(name: str, kind: str, gutter: int) -> Text:
     return Text(f"{name:<{gutter - _KIND}}{kind:<{_KIND}}")
 
 
-def _util_line(lane: Lane, report: Report, look: Look, gutter: int) -> Text:
-    label = _label(_gpu_name(lane.host, lane.gpu, report, look), "util", gutter)
-    seen = [float(v) for v in lane.util if math.isfinite(v)]
-    mean = words.percent(sum(seen) / len(seen)) if seen else words.ABSENT
-    return label + sparkline(lane.util, lane.state, look) + Text(f"{mean:>{_MEAN}}")
+def _util_line(lane: Lane, frame: _Frame) -> Text:
+    label = _label(frame.name(lane.host, lane.gpu), "util", frame.gutter)
+    return label + sparkline(lane.util, lane.state, frame.look) + frame.tail(lane)
 
 
 def sparkline(util: FloatArray, state: IntArray, look: Look) -> Text:
@@ -163,31 +228,45 @@ def _steps_line(span: Range, gutter: int, columns: int) -> list[Text]:
     return [Text(" " * gutter + _placed(marks, span, columns), "dim")]
 
 
-def _axis(span: Range, gutter: int, columns: int) -> Text:
-    times, step = ticks(span.t0, span.t1, max(2, columns // _TICK_ROOM))
+def _axis(span: Range, frame: _Frame) -> Text:
+    """Round times under the lanes; at its end the numbers of all GPUs, where there are several."""
+    times, step = ticks(span.t0, span.t1, max(2, frame.columns // _TICK_ROOM))
     marks = [(t, f"╵{words.clock(t, step)}") for t in times]
-    return Text(" " * gutter + _placed(marks, span, columns), "dim")
+    placed, total = _placed(marks, span, frame.columns, 0 if frame.tails.total else _MEAN), frame.tails.total
+    if not total:
+        return Text(" " * frame.gutter + placed, "dim")
+    axis = Text(f"{placed:<{frame.columns}}", "dim")
+    return Text.assemble(f"{'all':<{frame.gutter}}", axis, (total, "bold"))
 
 
-def _placed(marks: Iterable[tuple[float, str]], span: Range, columns: int) -> str:
-    """Each mark written from its column on; one that would run over the last is left out."""
+def _placed(marks: Iterable[tuple[float, str]], span: Range, columns: int, beyond: int = _MEAN) -> str:
+    """Each mark written from its column on; one that would run over the last, or ``beyond`` the lanes, is left out."""
     line = ""
     for time, mark in marks:
         column = int((time - span.t0) / max(span.t1 - span.t0, 1e-9) * columns + 1e-6)
-        if len(line) <= column and column + len(mark) <= columns + _MEAN:
+        if len(line) <= column and column + len(mark) <= columns + beyond:
             line = f"{line:<{column}}{mark}"
     return line
 
 
-def _legend(shown: Sequence[Lane], look: Look) -> list[Text]:
-    """Letters and names of the phases and states that the drawn lanes hold, and no others."""
-    phases = {int(c) for lane in shown if lane.phase is not None for c in lane.phase}
-    states = {int(c) for lane in shown for c in lane.state}
-    lines = []
-    for title, codes, inks in (("phases", phases, PHASE_BY_CODE), ("states", states, STATE_BY_CODE)):
-        entries = [_entry(inks[code], look) for code in sorted(codes) if code >= 0]
-        lines += _flowed(title, entries, look.width) if entries else []
-    return lines
+def _legend(drawn: Sequence[Lane], frame: _Frame) -> list[Text]:
+    """Letters and names of the phases and states that the drawn lanes hold, and no others.
+
+    On one screen the phase table is the legend of its own phases.
+    """
+    phases = sorted({int(c) for lane in drawn if lane.phase is not None for c in lane.phase if c >= 0})
+    states = sorted({int(c) for lane in drawn for c in lane.state if c >= 0})
+    below = frame.report.phases if frame.brief else None
+    inks = [PHASE_BY_CODE[code] for code in phases]
+    if below is not None:
+        told = {t.phase for t in below.totals} - {t.phase for t in folded(below, FOLD)}
+        inks = [ink for ink in inks if ink.key not in told]
+    of_phases = [_entry(ink, frame.look) for ink in inks]
+    of_states = [_entry(STATE_BY_CODE[code], frame.look) for code in states]
+    if below is not None and phases:
+        return _flowed("states", [*of_states, Text("(phases: table below)"), *of_phases], frame.look.width)
+    named = (("phases", of_phases), ("states", of_states))
+    return [line for title, entries in named if entries for line in _flowed(title, entries, frame.look.width)]
 
 
 def _entry(ink: Ink, look: Look) -> Text:

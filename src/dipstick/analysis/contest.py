@@ -188,4 +188,5 @@ def step_shuffle_p(
 
 def _within(lags: FloatArray, tolerance: float) -> FloatArray:
     centre = np.median(lags, axis=1, keepdims=True)
-    return (np.abs(lags - centre) <= tolerance).sum(axis=1).astype(np.float64)
+    within: FloatArray = (np.abs(lags - centre) <= tolerance).sum(axis=1).astype(np.float64)
+    return within

@@ -7,7 +7,6 @@ look-ups, so a design matrix costs one ``searchsorted`` whatever the number of p
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,13 +47,15 @@ class Timeline:
         first: FloatArray = self.edges[:-1][inside & ~np.concatenate([[False], inside[:-1]])]
         return first
 
-    def before(self, name: str) -> str | None:
-        """The phase that most often comes directly before ``name``; None if none does."""
-        code = self.names.index(name)
-        at = np.flatnonzero((self.codes[1:] == code) & (self.codes[:-1] != code))
-        if at.size == 0:
-            return None
-        return self.names[Counter(self.codes[at].tolist()).most_common(1)[0][0]]
+    def before(self, name: str, reach: float = 1.0) -> str | None:
+        """The phase that fills most of the ``reach`` seconds before the starts of ``name``; None if none does.
+
+        Not simply the segment before: a few milliseconds of "unattributed" often lie between two phases.
+        """
+        starts = self.starts(name)
+        seconds = (cumulative(self, starts) - cumulative(self, starts - reach)).sum(axis=0)
+        seconds[self.names.index(name)] = 0.0
+        return self.names[int(np.argmax(seconds))] if seconds.any() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def split_phase(timeline: Timeline, name: str, step_starts: FloatArray, parts: i
     cuts = np.interp(levels[np.diff(bounds) > 0].ravel(), spent, timeline.edges)
     edges = np.unique(np.concatenate([timeline.edges, cuts]))
     middle = (edges[:-1] + edges[1:]) / 2
-    codes = timeline.codes[np.clip(np.searchsorted(timeline.edges, middle) - 1, 0, timeline.codes.size - 1)]
+    codes = _codes_at(timeline, middle)
     position = np.interp(middle, timeline.edges, spent)
     step = np.clip(np.searchsorted(bounds, position, side="right") - 1, 0, step_starts.size - 1)
     width = np.maximum(np.diff(bounds)[step], 1e-12)
@@ -158,11 +159,30 @@ def base_name(column: str) -> str:
 
 
 def move_starts(timeline: Timeline, name: str, by: float) -> Timeline:
-    """The same phases with each start of ``name`` moved by ``by`` seconds (never past a neighbouring edge)."""
-    starts = np.flatnonzero(timeline.codes[1:] == timeline.names.index(name)) + 1
-    edges = timeline.edges.copy()
-    edges[starts] = np.clip(edges[starts] + by, timeline.edges[starts - 1], timeline.edges[starts + 1])
-    return replace(timeline, edges=edges)
+    """The same phases with each start of ``name`` moved by ``by`` seconds.
+
+    Earlier: ``name`` is painted over whatever came before. Later: the phase before it (:meth:`before`) goes on.
+    """
+    starts = timeline.starts(name)
+    edges = np.unique(np.concatenate([timeline.edges, np.clip(starts + by, *timeline.edges[[0, -1]])]))
+    middle = (edges[:-1] + edges[1:]) / 2
+    codes = _codes_at(timeline, middle)
+    if by < 0:
+        following = np.append(starts, np.inf)[np.searchsorted(starts, middle, side="right")]
+        codes[middle >= following + by] = timeline.names.index(name)
+    else:
+        latest = np.append(-np.inf, starts)[np.searchsorted(starts, middle, side="right")]
+        late = (middle < latest + by) & (codes == timeline.names.index(name))
+        earlier = timeline.before(name)
+        codes[late] = timeline.names.index(earlier) if earlier else codes[late]
+    return replace(timeline, edges=edges, codes=codes)
+
+
+def _codes_at(timeline: Timeline, times: FloatArray) -> IntArray:
+    """Phase at each time (the first or last one outside the log)."""
+    at = np.searchsorted(timeline.edges, times, side="right") - 1
+    codes: IntArray = timeline.codes[np.clip(at, 0, timeline.codes.size - 1)]
+    return codes
 
 
 def same_columns(telemetry: Sequence[Telemetry]) -> tuple[str, ...]:

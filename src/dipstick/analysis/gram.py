@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dipstick.analysis.stats import FloatArray, IntArray
 
 _RIDGE = 1e-9
+_MANY_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,18 @@ def membership(groups: tuple[tuple[int, ...], ...], columns: int) -> FloatArray:
 
 
 def step_sums(design: FloatArray, y: FloatArray, step: IntArray, steps: int) -> Sums:
-    """Sums per step; ``step`` holds 0..steps - 1, each at least once. Leading axis: steps."""
-    order = np.argsort(step, kind="stable")
-    x, target = design[order], y[order]
-    first = np.searchsorted(step[order], np.arange(steps))
-    upper, lower = np.triu_indices(x.shape[1])
-    gram = np.empty((steps, x.shape[1], x.shape[1]))
-    gram[:, upper, lower] = np.add.reduceat(x[:, upper] * x[:, lower], first, axis=0)
+    """Sums per step; ``step`` holds 0..steps - 1 in ascending order, each at least once. Leading axis: steps."""
+    first = np.searchsorted(step, np.arange(steps))
+    cross = np.add.reduceat(design * y[:, None], first, axis=0)
+    square = np.add.reduceat(y**2, first)
+    if y.size >= _MANY_ROWS * steps:  # long steps: one product each beats products of all column pairs
+        blocks = np.split(design, first[1:])
+        return Sums(np.array([x.T @ x for x in blocks]), cross, square)
+    upper, lower = np.triu_indices(design.shape[1])
+    gram = np.empty((steps, design.shape[1], design.shape[1]))
+    gram[:, upper, lower] = np.add.reduceat(design[:, upper] * design[:, lower], first, axis=0)
     gram[:, lower, upper] = gram[:, upper, lower]
-    cross = np.add.reduceat(x * target[:, None], first, axis=0)
-    return Sums(gram, cross, np.add.reduceat(target**2, first))
+    return Sums(gram, cross, square)
 
 
 def total_sums(design: FloatArray, y: FloatArray) -> Sums:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-DRAWS = 999
+DRAWS, MANY_DRAWS = 999, 4_999
+_LARGE_FAMILY = 10
 ALPHA = 0.05
 MAX_COVERAGE = 0.25
 MIN_STEPS = 8
@@ -124,7 +125,7 @@ def locked_to_loop(
     rng: np.random.Generator,
     *,
     lags: FloatArray | None = None,
-    draws: int = DRAWS,
+    draws: int | None = None,
 ) -> LockResult:
     """Tests each boundary set against the max-of-two shift null.
 
@@ -136,7 +137,7 @@ def locked_to_loop(
         tolerance: t = W / 2 + clock uncertainty.
         rng: Source of the shifts.
         lags: Lag and skew grid in seconds; :func:`lag_grid` of the mean step if None.
-        draws: Null draws (999; 4,999 for families above 10).
+        draws: Null draws; None for 999, or 4,999 where the family has more than 10 boundaries.
 
     Returns:
         p, effect, floor and reason codes for each boundary. Sets that cover more than 25 % of the run are
@@ -151,13 +152,14 @@ def locked_to_loop(
         if lags is None
         else np.atleast_1d(np.asarray(lags, dtype=np.float64))
     )
-    scene = _Scene(loop, inside, tolerance, grid, draws)
+    count = draws or (DRAWS if len(boundaries) <= _LARGE_FAMILY else MANY_DRAWS)
+    scene = _Scene(loop, inside, tolerance, grid, count)
     tests = [_test(scene, name, times, rng) for name, times in boundaries.items()]
     adjusted = holm([lock.p_value for lock, _ in tests])
     level = ALPHA / max(1, int(np.isfinite(adjusted).sum()))
     judged = (_judged(scene, *test, float(p), level) for test, p in zip(tests, adjusted, strict=True))
     span = (float(grid[0]), float(grid[-1]))
-    return LockResult(tuple(judged), tolerance, span, draws, loop.steps, len(spread(loop.blocks())))
+    return LockResult(tuple(judged), tolerance, span, count, loop.steps, len(spread(loop.blocks())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ class _Rows:
 
     telemetry: tuple[Telemetry, ...]
     ts: tuple[FloatArray, ...]
+    order: IntArray
     y: FloatArray
     step: IntArray
     steps: int
@@ -152,12 +153,12 @@ class _Rows:
         parts = [
             phase_shares(t.timeline, ts - lag, window) for t, ts in zip(self.telemetry, self.ts, strict=True)
         ]
-        return np.concatenate(parts)
+        return np.concatenate(parts)[self.order]
 
     @property
     def stamps(self) -> FloatArray:
         """All stamps in the order of ``y``."""
-        return np.concatenate(self.ts)
+        return np.concatenate(self.ts)[self.order]
 
 
 # -- public ----------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ def phase_lag(
     """How much later than the log the GPU enters ``phase``, given the common lag (anchored elsewhere).
 
     The start of the phase is moved by up to ``reach`` seconds and the squared error profiled.
-    At W = D = 15 s the result is not better than about 1 s (methods, 3.2). None without usable samples.
+    A result at +-``reach`` is a bound. At W = D = 15 s the result is not better than about 1 s (methods, 3.2). None without usable samples.
     """
     moves = np.arange(-reach, reach + GRID_S / 2, GRID_S)
     cut = _cut(telemetry, "generate", step_starts, window)
@@ -309,9 +310,12 @@ def _rows(
         ts.append(t.ts[use])
         y.append(t.util[use])
         step.append(number[use])
-    _, compact = np.unique(np.concatenate(step), return_inverse=True)
+    number = np.concatenate(step)
+    order = np.argsort(number, kind="stable")
+    _, compact = np.unique(number[order], return_inverse=True)
     steps = int(compact.max()) + 1 if compact.size else 0
-    return _Rows(telemetry, tuple(ts), np.concatenate(y), compact.astype(np.int64), steps, available)
+    values = np.concatenate(y)[order]
+    return _Rows(telemetry, tuple(ts), order, values, compact.astype(np.int64), steps, available)
 
 
 def _inside(t: Telemetry, window: float, lags: tuple[float, float]) -> npt.NDArray[np.bool_]:
@@ -429,4 +433,6 @@ def _level(name: str, value: float, draws: FloatArray, vif: float, exposure: tup
     if samples < MIN_EXPOSED_SAMPLES or steps < MIN_EXPOSED_STEPS:
         return PhaseLevel(name, None, vif, samples, steps, ("COARSE",))
     reasons: tuple[Reason, ...] = ("COLLINEAR",) if "+" in name else ()
-    return PhaseLevel(name, percentile_interval(float(value), draws), vif, samples, steps, reasons)
+    level = percentile_interval(float(value), draws)
+    inside = replace(level, low=min(level.low, 100.0), high=min(level.high, 100.0))
+    return PhaseLevel(name, inside, vif, samples, steps, reasons)

@@ -28,10 +28,22 @@ WORDS = ("list", "show", "check")
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what the verb takes."""
     parser.add_argument("what", metavar="list|show|check", choices=WORDS, help="what to do")
-    parser.add_argument("names", metavar="NAME|RUN|FILE", nargs="*", help="a test to show; or a recording, then claims files")
-    parser.add_argument("--claim", action="append", default=[], metavar="TEXT", help="'what is said: TEST name=value ...'; can be repeated")
+    parser.add_argument(
+        "names", metavar="NAME|RUN|FILE", nargs="*", help="a test to show; or a recording, then claims files"
+    )
+    parser.add_argument(
+        "--claim",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="'what is said: TEST name=value ...'; can be repeated",
+    )
     parser.add_argument("--repo", metavar="PATH", help="a checkout of the training code, read and never run")
-    parser.add_argument("--fail-on", choices=("no", "unconfirmed"), help="exit with 3 if any claim gets this verdict (or worse)")
+    parser.add_argument(
+        "--fail-on",
+        choices=("no", "unconfirmed"),
+        help="exit with 3 if any claim gets this verdict (or worse)",
+    )
 
 
 def run(args: Namespace, talk: Talk) -> int:
@@ -86,7 +98,9 @@ def _verdict(claim: Claim) -> str:
     lines = [f"{claim.verdict.word:<12} {clean(claim.say)}", f"{'':<13}{clean(claim.verdict.because, 1000)}"]
     if claim.verdict.word != "yes" and claim.verdict.min_detectable is not None:
         needed = f", {claim.verdict.steps_needed} steps would do" if claim.verdict.steps_needed else ""
-        lines.append(f"{'':<13}smallest effect seen with power 0.8: {claim.verdict.min_detectable:.3g}{needed}")
+        lines.append(
+            f"{'':<13}smallest effect seen with power 0.8: {claim.verdict.min_detectable:.3g}{needed}"
+        )
     if claim.verdict.cheapest_experiment:
         lines.append(f"{'':<13}to settle it: {claim.verdict.cheapest_experiment}")
     return "\n".join(lines)
@@ -94,7 +108,8 @@ def _verdict(claim: Claim) -> str:
 
 def _described(test: ClaimTest) -> dict[str, Any]:
     parameters = [
-        {"name": p.name, "type": p.kind.__name__, "required": p.required, "default": p.default} for p in test.parameters
+        {"name": p.name, "type": p.kind.__name__, "required": p.required, "default": p.default}
+        for p in test.parameters
     ]
     return {"name": test.name, "doc": test.doc, "parameters": parameters}
 
@@ -106,7 +121,9 @@ def _line(test: ClaimTest) -> str:
 
 def _page(test: ClaimTest) -> str:
     lines = [test.name, f"  {test.doc}"]
-    for p in test.parameters:
-        lines.append(f"  {p.name}: {p.kind.__name__}, {'required' if p.required else f'default {p.default}'}")
+    lines += [
+        f"  {p.name}: {p.kind.__name__}, {'required' if p.required else f'default {p.default}'}"
+        for p in test.parameters
+    ]
     words = " ".join(f"{p.name}=..." for p in test.parameters if p.required)
     return "\n".join([*lines, f"  --claim '{f'{test.name} {words}'.strip()}'"])

@@ -54,6 +54,10 @@ def check(evidence: Evidence) -> Check:
 
 def dips_follow(evidence: Evidence) -> StragglerTest | None:
     """The test of methods 4.4 on the kept steps; None where jobs or telemetry are missing."""
+    return evidence.once("dips_follow", _dips_follow)
+
+
+def _dips_follow(evidence: Evidence) -> StragglerTest | None:
     found, by_driver = reward_dips(evidence), drivers(evidence)
     if found is None or not by_driver:
         return None

@@ -39,13 +39,17 @@ def _verdict(found: dict[str, Trend], drifting: list[str]) -> Verdict:
     if drifting:
         first = found[drifting[0]]
         because = "; ".join(describe(of, found[of]) for of in drifting)
-        return Verdict(first.verdict, because, first.change.value, (first.change.low, first.change.high), first.p_value)
+        return Verdict(
+            first.verdict, because, first.change.value, (first.change.low, first.change.high), first.p_value
+        )
     step = found.get("step") or next(iter(found.values()))
     interval = (step.change.low, step.change.high)
     if all(trend.verdict == "no" for trend in found.values()):
         return Verdict("no", describe("step", step), step.change.value, interval, step.p_value)
     because = f"no drift stands out; {describe('step', step)}"
-    return Verdict("unconfirmed", because, step.change.value, interval, step.p_value, Reason.LOW_N, step.detectable)
+    return Verdict(
+        "unconfirmed", because, step.change.value, interval, step.p_value, Reason.LOW_N, step.detectable
+    )
 
 
 def _fact(of: str, trend: Trend, p: float) -> dict[str, Any]:
@@ -56,6 +60,8 @@ def _fact(of: str, trend: Trend, p: float) -> dict[str, Any]:
         "interval": [trend.change.low, trend.change.high],
         "p_adjusted": p,
         "shape": trend.shape,
-        "change_points": [{"step": c.step, "before": c.before, "after": c.after} for c in trend.change_points],
+        "change_points": [
+            {"step": c.step, "before": c.before, "after": c.after} for c in trend.change_points
+        ],
         "because": list(trend.because),
     }

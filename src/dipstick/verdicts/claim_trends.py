@@ -72,4 +72,12 @@ def drifts(evidence: Evidence, *, of: str = "step") -> Judged:
         return unconfirmed(Reason.MISSING_SIGNAL, f"no {of} was recorded by step"), ()
     reason = Reason(trend.codes[0]) if trend.codes else None
     interval = (trend.change.low, trend.change.high)
-    return Verdict(trend.verdict, describe(of, trend), trend.change.value, interval, trend.p_value, reason, trend.detectable), ()
+    return Verdict(
+        trend.verdict,
+        describe(of, trend),
+        trend.change.value,
+        interval,
+        trend.p_value,
+        reason,
+        trend.detectable,
+    ), ()

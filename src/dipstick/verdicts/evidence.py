@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,15 @@ from dipstick.analysis.replay_path import CriticalPath, critical_path
 from dipstick.analysis.whatif import WhatIfs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dipstick.analysis.pipeline import Findings
     from dipstick.analysis.replay_model import Loop
     from dipstick.model import IntArray
     from dipstick.recording.reader import Recording
     from dipstick.verdicts.repo_model import RepoFindings
+
+Made = TypeVar("Made")
 
 WARM_UP = 2
 """Steps dropped before any statistic: compilation and the allocator settle in them (methods 7)."""
@@ -42,6 +46,14 @@ class Evidence:
         self.recording = recording
         self.findings = findings
         self.repo = repo
+        self._made: dict[str, Any] = {}
+
+    def once(self, name: str, make: Callable[[Evidence], Made]) -> Made:
+        """What ``make`` returns, computed at the first call for that name: several claims rest on one test."""
+        if name not in self._made:
+            self._made[name] = make(self)
+        made: Made = self._made[name]
+        return made
 
     def rng(self, salt: int = 0) -> np.random.Generator:
         """A generator with a fixed seed: the same recording gives the same verdicts."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dipstick.verdicts.repo_walk import Texts
 
 INTERESTING: Final = re.compile(
-    r"Trainer|reward_funcs|Executor|Pool|Process\(|\.submit\(|joblib|pebble|loky|gather|barrier|all_reduce"
+    r"Trainer|Accelerator|reward_funcs|Executor|Pool|Process\(|\.submit\(|joblib|pebble|loky|gather|barrier|all_reduce"
     r"|broadcast|generate\(|\.chat\(|empty_cache|save_steps|Config\(|Arguments\(|save_model|save_pretrained|torch\.save"
 )
 """Files without any of these words are only read if something leads to them."""
@@ -66,7 +66,9 @@ def scan(path: str | Path, limits: Limits | None = None) -> RepoFindings:
 def _search(context: Context) -> None:
     """The finders, in the order in which they feed each other."""
     find_rewards(context)
+    context.inference.promise(context.promises)
     find_pools(context)
+    context.inference.promise(context.promises)
     context.reachable = context.follow.reach(context.rewards)
     find_gathers(context)
     find_generation(context)
@@ -80,7 +82,9 @@ def _ordered(context: Context) -> tuple[Finding, ...]:
     kinds: tuple[Kind, ...] = get_args(Kind)
     found = [finding for kind in kinds for finding in sorted(set(context.findings.get(kind, [])), key=_place)]
     names = {printable(scope.name) for scope in context.reachable}
-    return tuple(replace(f, from_reward=f.from_reward or (f.inside != "" and f.inside in names)) for f in found)
+    return tuple(
+        replace(f, from_reward=f.from_reward or (f.inside != "" and f.inside in names)) for f in found
+    )
 
 
 def _place(finding: Finding) -> tuple[str, int, str]:

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 _NAMES: Final = "|".join(sorted(SETTINGS, key=len, reverse=True))
 LINE: Final = re.compile(rf"""^[\s\-]*["']?({_NAMES})["']?\s*[:=]\s*["']?([^\s,"'#}}]+)""")
-"""``save_steps: 20``, ``"save_steps": 20,``, ``save_steps = 20``."""
+"""``save_steps: 20`` and ``save_steps = 20``."""
+PAIR: Final = re.compile(rf'"({_NAMES})"\s*:\s*"?([^\s,"}}\]]+)')
+"""``"save_steps": 20``."""
 FLAG: Final = re.compile(rf"--({_NAMES})[\s=]+([^\s\\]+)")
 """``--save_steps 20`` and ``--save_steps=20`` in shell scripts."""
+PATTERNS: Final = {".sh": FLAG, ".json": PAIR}
 LONGEST: Final = 2_000
 
 
@@ -25,7 +28,7 @@ def find_config(context: Context) -> None:
     for file, text in context.texts.files.items():
         if not file.endswith(CONFIG) or "_" not in text:
             continue
-        pattern = FLAG if file.endswith(".sh") else LINE
+        pattern = PATTERNS.get("." + file.rpartition(".")[2].lower(), LINE)
         for number, line in enumerate(text.splitlines(), start=1):
             for match in pattern.finditer(line[:LONGEST]):
                 context.add(_setting(file, number, line, match))

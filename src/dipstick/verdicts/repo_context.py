@@ -32,6 +32,7 @@ class Context:
         rewards: Reward functions of the checkout.
         workers: Functions that run in worker processes.
         reachable: Functions that run when a reward function runs.
+        promises: Types of parameters learnt by the finder at work, for the finders after it.
     """
 
     texts: Texts
@@ -43,11 +44,12 @@ class Context:
     rewards: list[Scope] = field(default_factory=list)
     workers: list[Scope] = field(default_factory=list)
     reachable: set[Scope] = field(default_factory=set)
+    promises: dict[tuple[ast.AST, str], Ty] = field(default_factory=dict)
     findings: dict[Kind, list[Finding]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Build the readers on top of the texts."""
-        self.checkout = Checkout(self.texts, self.limits.effort)
+        self.checkout = Checkout(self.texts, self.limits)
         self.inference = Inference(self.checkout)
         self.follow = Follow(self.inference)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from dipstick.judgement import Reason, Receipt, Verdict
 from dipstick.verdicts.algebra import unconfirmed
 from dipstick.verdicts.repo_model import UNKNOWN
-from dipstick.verdicts.repo_pools import THREADS
+from dipstick.verdicts.repo_pools import THREADS, UNSURE
 
 if TYPE_CHECKING:
     from dipstick.verdicts.repo_model import Finding, RepoFindings
@@ -91,12 +91,12 @@ def pool_payload_has_tensors(found: RepoFindings) -> Fact:
     work = submissions(found)
     if not work:
         return _open("nothing in the checkout submits work to a process pool that could be recognised")
-    tensors = tuple(finding for finding in work if finding.tensors)
+    tensors = tuple(finding for finding in work if finding.tensors and finding.detail != UNSURE)
     if tensors:
         return _fact(True, f"{', '.join(tensors[0].payload)} handed over at {_places(tensors)}", tensors)
-    unknown = tuple(finding for finding in work if finding.tensors is None)
+    unknown = tuple(finding for finding in work if finding.tensors is not False)
     if unknown:
-        return _open(f"payload types at {_places(unknown)} can't be told from the code", unknown)
+        return _open(f"what crosses to a process at {_places(unknown)} can't be told from the code", unknown)
     if not found.complete:
         return _open("no tensors in what was read, but the scan did not read everything", work)
     types = (

@@ -56,7 +56,7 @@ class Follow:
         Example:
             ``[score, partial(xml_ok, strict=True)]``: ``score`` and ``xml_ok`` (bound: ``True``).
         """
-        if depth <= 0 or not self.checkout.spend():
+        if not self.checkout.spend(depth):
             return []
         match node:
             case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
@@ -162,7 +162,11 @@ class Follow:
         """``partial(f, x)``, an object with ``__call__``, or what a factory returns."""
         ref = self.checkout.resolve(node.func, scope)
         if ref is not None and ref.name in PARTIAL and node.args:
-            extra = (*node.args[1:], *(keyword.value for keyword in node.keywords))
+            extra = (
+                (*node.args[1:], *(keyword.value for keyword in node.keywords))
+                if "partial" in ref.name
+                else ()
+            )
             inner = self.callables(node.args[0], scope, depth)
             return [Target(c.name, c.ref, c.node, c.scope, c.sure, (*c.bound, *extra)) for c in inner]
         if ref is None or ref.scope is None:

@@ -44,6 +44,8 @@ WRAPPERS: Final = PASS_ON | TO_LIST.keys() | {"zip", "enumerate"}
 WIDTH: Final = 20
 """Elements of a display that are looked at."""
 LONGEST_ANNOTATION: Final = 200
+PATIENCE: Final = 3_000
+"""Effort for one question; a value that takes more to follow is unknown."""
 
 
 class Inference:
@@ -58,20 +60,40 @@ class Inference:
     def __init__(self, checkout: Checkout) -> None:
         self.checkout = checkout
         self.contract: dict[tuple[ast.AST, str], Ty] = {}
-        self._asking: set[tuple[int, int]] = set()
+        self._asking: set[tuple[ast.AST, Scope]] = set()
+        self._known: dict[tuple[ast.AST, Scope], Ty] = {}
 
     def infer(self, node: ast.AST | None, scope: Scope, depth: int = DEPTH) -> Ty:
         """The type of an expression; ``?`` where the code does not tell."""
-        if depth <= 0 or not isinstance(node, ast.expr) or not self.checkout.spend():
+        if not isinstance(node, ast.expr):
             return ANY
-        key = (id(node), id(scope))
+        key = (node, scope)
+        if key in self._known:
+            return self._known[key]
         if key in self._asking:  # a = a.strip(): the other bindings decide
+            self.checkout.cuts += 1
             return NEVER
+        if not self._asking:  # a question of its own
+            self.checkout.patience = PATIENCE
+        if not self.checkout.spend(depth):
+            return ANY
+        cuts = self.checkout.cuts
         self._asking.add(key)
         try:
-            return self._infer(node, scope, depth - 1)
+            ty = self._infer(node, scope, depth - 1)
         finally:
             self._asking.discard(key)
+            if not self._asking:
+                self.checkout.patience = self.checkout.effort
+        if cuts == self.checkout.cuts:
+            self._known[key] = ty
+        return ty
+
+    def promise(self, contract: dict[tuple[ast.AST, str], Ty]) -> None:
+        """Add types of parameters that callers outside the checkout fill; what was inferred without is dropped."""
+        for key, ty in contract.items():
+            self.contract.setdefault(key, ty)
+        self._known.clear()
 
     def _infer(self, node: ast.expr, scope: Scope, depth: int) -> Ty:  # noqa: PLR0911  # one a kind of expression
         """The rule for this kind of expression."""
@@ -139,7 +161,7 @@ class Inference:
 
     def of_bindings(self, bindings: list[Binding], depth: int) -> Ty:
         """An annotation is believed; else all assignments count."""
-        if depth <= 0 or not self.checkout.spend():
+        if not self.checkout.spend(depth):
             return ANY
         noted = [b for b in bindings if b.how == "annotation"]
         for binding in noted:
@@ -188,7 +210,7 @@ class Inference:
 
     def annotation(self, node: ast.AST | None, scope: Scope, depth: int = DEPTH) -> Ty:
         """The type that an annotation names; ``?`` for none, ``Any`` and ``object``."""
-        if node is None or depth <= 0 or not self.checkout.spend():
+        if node is None or not self.checkout.spend(depth):
             return ANY
         if isinstance(node, ast.Constant):
             return self._quoted(node.value, scope, depth)

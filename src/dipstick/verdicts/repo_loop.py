@@ -28,7 +28,9 @@ ACCELERATE: Final = frozenset(
 )
 ACCELERATOR: Final = frozenset({"gather", "gather_for_metrics", "reduce", "wait_for_everyone"})
 GENERATES: Final = frozenset({"generate", "chat"})
-LOOKS_LIKE_A_MODEL: Final = re.compile(r"llm|vllm|model|engine|policy", re.IGNORECASE)
+LOOKS_LIKE_A_MODEL: Final = re.compile(r"llm|model|engine|policy", re.IGNORECASE)
+GIVES_TENSORS: Final = re.compile(r"model$|policy$", re.IGNORECASE)
+"""Names of objects whose ``generate`` returns token tensors, as transformers' models do."""
 
 SETTINGS: Final = frozenset(
     {
@@ -43,6 +45,7 @@ EVENTS: Final[dict[str, str]] = {
     "torch.cuda.empty_cache": "cache_clear", "gc.collect": "gc", "torch.save": "checkpoint",
     "torch.distributed.checkpoint.save": "checkpoint", "safetensors.torch.save_file": "checkpoint",
 }  # fmt: skip
+EVENT_NAMES: Final = frozenset(name.rpartition(".")[2] for name in EVENTS)
 EVENT_METHODS: Final = {
     "save_model": "checkpoint",
     "save_state": "checkpoint",
@@ -95,15 +98,18 @@ def find_generation(context: Context) -> None:
         words = (
             f"{owner.name}.{call.func.attr}" if known else f"{last_name(call.func.value)}.{call.func.attr}"
         )
-        handed = handed_on(call, scope, vllm=owner.name == "vllm.LLM")
+        of_model = GIVES_TENSORS.search(last_name(call.func.value)) or owner.name.startswith("transformers.")
+        handed = handed_on(call, scope, tensors=owner.name != "vllm.LLM" and bool(of_model))
         tensors = {"tensors": True, "unknown": None}.get(handed, False)
         context.add(
             replace(finding, target=printable(words), detail=handed, payload=(handed,), tensors=tensors)
         )
 
 
-def handed_on(call: ast.Call, scope: Scope, *, vllm: bool) -> str:
+def handed_on(call: ast.Call, scope: Scope, *, tensors: bool) -> str:
     """What of a generation's result the function around it reads on: ``text``, ``token ids``, ``tensors``.
+
+    ``tensors`` says whether the call returns tensors; without decoding, those are handed on.
 
     Example:
         ``outputs = llm.generate(p); texts = [o.outputs[0].text for o in outputs]``: ``text``.
@@ -128,7 +134,7 @@ def handed_on(call: ast.Call, scope: Scope, *, vllm: bool) -> str:
         return "text"
     if "token_ids" in attributes:
         return "token ids"
-    return "unknown" if vllm or not names else "tensors"
+    return "tensors" if tensors and names else "unknown"
 
 
 def _nodes(scope: Scope) -> list[ast.AST]:
@@ -164,14 +170,20 @@ def find_schedules(context: Context) -> None:
         for keyword in call.keywords:
             if keyword.arg in SETTINGS and last_name(call.func)[:1].isupper():
                 _add_setting(context, keyword.arg, keyword.value, scope)
-        ref = context.checkout.resolve(call.func, scope)
-        name = ref.name if ref is not None and ref.scope is None else ""
-        event = EVENTS.get(name) or (
-            EVENT_METHODS.get(call.func.attr) if isinstance(call.func, ast.Attribute) else None
-        )
-        if event is not None:
-            finding = context.at(call, scope, "schedule", sure="resolved" if name in EVENTS else "by name")
-            context.add(replace(finding, target=event, detail="called"))
+        _add_event(context, call, scope)
+
+
+def _add_event(context: Context, call: ast.Call, scope: Scope) -> None:
+    """``torch.cuda.empty_cache()``, ``trainer.save_model()``."""
+    last = last_name(call.func)
+    ref = context.checkout.resolve(call.func, scope) if last in EVENT_NAMES else None
+    event = EVENTS.get(ref.name) if ref is not None and ref.scope is None else None
+    if event is not None:
+        finding = context.at(call, scope, "schedule", sure="resolved")
+        context.add(replace(finding, target=event, detail="called"))
+    elif isinstance(call.func, ast.Attribute) and last in EVENT_METHODS:
+        finding = context.at(call, scope, "schedule")
+        context.add(replace(finding, target=EVENT_METHODS[last], detail="called"))
 
 
 def _add_setting(context: Context, name: str, value: ast.expr, scope: Scope) -> None:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 PROCESSES: Final = "processes: pickled"
 STARTED: Final = "process: pickled when spawned, inherited when forked"
 THREADS: Final = "threads: same memory, nothing is pickled"
+UNSURE: Final = "pool of unknown kind: pickled if its workers are processes"
 PROCESS_POOLS: Final = frozenset(
     {
-        "concurrent.futures.ProcessPoolExecutor", "concurrent.futures.Executor", "multiprocessing.Pool",
+        "concurrent.futures.ProcessPoolExecutor", "multiprocessing.Pool",
         "pebble.ProcessPool", "loky.ProcessPoolExecutor", "joblib.Parallel",
     }
 )  # fmt: skip
@@ -118,7 +119,7 @@ def _submission(context: Context, call: ast.Call, scope: Scope, made: str | None
         return None
     function = _function_argument(call)
     payload, named = _payload(context, call, scope)
-    transport = THREADS if receiver in THREAD_POOLS else PROCESSES
+    transport = THREADS if receiver in THREAD_POOLS else PROCESSES if known else UNSURE
     return _Submission(call, scope, function, payload, transport, known, named)
 
 
@@ -227,7 +228,7 @@ def _note_parameters(context: Context, found: Target, work: _Submission) -> None
     )
     given = dict(zip(names, work.payload, strict=False)) | work.named
     for name, ty in given.items():
-        context.inference.contract.setdefault((target.node, name), ty)
+        context.promises.setdefault((target.node, name), ty)
 
 
 def _source(scope: Scope, node: ast.expr) -> str:

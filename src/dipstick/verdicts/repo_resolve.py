@@ -8,6 +8,7 @@ scan long or deep.
 from __future__ import annotations
 
 import ast
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,16 +16,19 @@ from dipstick.verdicts.repo_scope import Binding, Module, Scope, parse
 from dipstick.verdicts.repo_walk import PYTHON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dipstick.verdicts.repo_scope import DefNode
-    from dipstick.verdicts.repo_walk import Texts
+    from dipstick.verdicts.repo_walk import Limits, Texts
 
 DEPTH: Final = 24
 BINDINGS: Final = 6
 """Bindings of one name that are tried; a name that is bound more often is not worth following."""
+RESOLVE_PATIENCE: Final = 500
+"""Effort for following one name."""
 CALL_SITES: Final = 6
-PARTIAL: Final = frozenset({"functools.partial", "functools.partialmethod"})
+CALLING_FILES: Final = 12
+"""A function whose name is called in more files than this is not followed to its callers."""
+PARTIAL: Final = frozenset({"functools.partial", "functools.partialmethod", "functools.update_wrapper"})
+"""Calls that stand for their first argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +62,54 @@ class Ref:
 class Checkout:
     """The parsed files of a checkout; a file is parsed when something leads to it."""
 
-    def __init__(self, texts: Texts, effort: int) -> None:
+    def __init__(self, texts: Texts, limits: Limits) -> None:
         self.texts = texts
-        self.effort = effort
+        self.effort = limits.effort
+        self.parse_bytes = limits.parse_bytes
+        self.patience = limits.effort
+        self.cuts = 0
         self._modules: dict[str, Module | None] = {}
+        self._refs: dict[tuple[ast.AST | None, Scope], Ref | None] = {}
+        self._calls: dict[Scope, list[tuple[ast.Call, Scope]]] = {}
+        self._descent: dict[Scope, list[Scope]] = {}
+        self._found: dict[tuple[str, str], Module | None] = {}
         self._names = {_dotted(file): file for file in texts.files if file.endswith(PYTHON)}
         self._by_last: dict[str, list[str]] = {}
         for name in self._names:
             self._by_last.setdefault(name.rpartition(".")[2], []).append(name)
 
-    def spend(self) -> bool:
-        """Take one unit of effort; False when there is none left."""
+    def spend(self, depth: int = 1) -> bool:
+        """Take one unit of effort; False when none is left (in all, or for this question) or the depth is used up.
+
+        ``cuts`` counts the refusals: an answer during which none happened is final and can be kept.
+        """
         self.effort -= 1
-        return self.effort > 0
+        self.patience -= 1
+        if self.effort > 0 and self.patience > 0 and depth > 0:
+            return True
+        self.cuts += 1
+        return False
 
     def module(self, file: str) -> Module | None:
-        """The parsed file, or None if it can't be parsed."""
+        """The parsed file, or None if it can't be parsed or enough has been parsed."""
         if file not in self._modules:
-            self._modules[file] = parse(_dotted(file), file, self.texts.files[file])
-            if self._modules[file] is None:
-                self.texts.skip(file, "not readable as Python", cut=True)
+            text = self.texts.files[file]
+            self.parse_bytes -= len(text)
+            parsed = parse(_dotted(file), file, text) if self.parse_bytes >= 0 else None
+            self._modules[file] = parsed
+            if parsed is None:
+                why = (
+                    "not readable as Python" if self.parse_bytes >= 0 else "more Python than is read at once"
+                )
+                self.texts.skip(file, why, cut=True)
         return self._modules[file]
 
-    def parsed(self) -> Iterator[Module]:
-        """Modules parsed so far."""
-        return (module for module in list(self._modules.values()) if module is not None)
-
-    def mentioning(self, word: str, most: int = 40) -> Iterator[Module]:
-        """Modules whose text contains a word, the first ``most`` of them."""
-        files = [f for f, text in self.texts.files.items() if f.endswith(PYTHON) and word in text]
-        return (m for m in map(self.module, files[:most]) if m is not None)
+    def calling(self, name: str) -> list[Module]:
+        """Modules that seem to call a function of that name; none if many do (``run``, ``get``)."""
+        words = f"{name}("
+        files = (f for f, text in self.texts.files.items() if words in text and f.endswith(PYTHON))
+        few = list(itertools.islice(files, CALLING_FILES + 1))
+        return [m for m in map(self.module, few) if m is not None] if len(few) <= CALLING_FILES else []
 
     def find(self, dotted: str, near: Module) -> Module | None:
         """The checkout's module of that name as ``near`` would import it.
@@ -95,27 +117,42 @@ class Checkout:
         A script sees its own folder first, then the folders above it up to the root (``src`` layouts
         included); last comes the only module in the checkout whose name ends so.
         """
-        folder = (
-            _dotted(near.file).split(".")[:-1]
-            if not near.file.endswith("__init__.py")
-            else near.name.split(".")
-        )
+        folder = near.file.rpartition("/")[0]
+        if (dotted, folder) not in self._found:
+            file = self._file_of(dotted, folder.split("/") if folder else [])
+            self._found[dotted, folder] = self.module(file) if file is not None else None
+        return self._found[dotted, folder]
+
+    def _file_of(self, dotted: str, folder: list[str]) -> str | None:
+        """See :meth:`find`."""
         for depth in range(len(folder), -1, -1):
-            name = ".".join([*folder[:depth], dotted])
-            for candidate in (name, ".".join([*folder[:depth], "src", dotted])):
-                if candidate in self._names:
-                    return self.module(self._names[candidate])
+            for name in (".".join([*folder[:depth], dotted]), ".".join([*folder[:depth], "src", dotted])):
+                if name in self._names:
+                    return self._names[name]
         if "." not in dotted:
             return None
         ending = [n for n in self._by_last.get(dotted.rpartition(".")[2], ()) if n.endswith("." + dotted)]
-        return self.module(self._names[ending[0]]) if len(ending) == 1 else None
+        return self._names[ending[0]] if len(ending) == 1 else None
 
     # -- resolution --------------------------------------------------------------------------------
 
     def resolve(self, node: ast.AST | None, scope: Scope, depth: int = DEPTH) -> Ref | None:
         """What an expression refers to: a function, class or module, or a name outside; None if unknown."""
-        if depth <= 0 or node is None or not self.spend():
-            return None
+        key = (node, scope)
+        if node is None or key in self._refs:
+            return self._refs.get(key)
+        outer = self.patience
+        if depth == DEPTH:  # a question of its own
+            self.patience = min(outer, RESOLVE_PATIENCE)
+        before, cuts = self.patience, self.cuts
+        ref = self._resolve(node, scope, depth) if self.spend(depth) else None
+        self.patience = outer - (before - self.patience)
+        if cuts == self.cuts:
+            self._refs[key] = ref
+        return ref
+
+    def _resolve(self, node: ast.AST, scope: Scope, depth: int) -> Ref | None:
+        """See :meth:`resolve`."""
         if isinstance(node, ast.Name):
             return self._name(node.id, scope, depth)
         if isinstance(node, ast.Attribute):
@@ -162,7 +199,7 @@ class Checkout:
 
     def dotted(self, name: str, near: Module, depth: int) -> Ref | None:
         """An absolute dotted name: a module of the checkout, something in one, or a name outside."""
-        if depth <= 0 or not self.spend():
+        if not self.spend(depth):
             return None
         head, tail = name, ""
         while head:
@@ -194,9 +231,9 @@ class Checkout:
         """``base.name``; classes look into their bases."""
         if base.scope is None:
             return Ref(f"{base.name}.{name}")
-        if depth <= 0 or not self.spend():
+        if not self.spend(depth):
             return None
-        for binding in reversed(self.attribute_bindings(base.scope, name, depth)):
+        for binding in reversed(self.attribute_bindings(base.scope, name)):
             found = self.bound_to(binding, depth - 1)
             if found is not None:
                 return found
@@ -205,23 +242,29 @@ class Checkout:
             return Ref(module.name, module.scope) if module is not None else None
         return None
 
-    def attribute_bindings(self, scope: Scope, name: str, depth: int = DEPTH) -> list[Binding]:
+    def attribute_bindings(self, scope: Scope, name: str) -> list[Binding]:
         """How an attribute of a module or class (or of its bases in the checkout) is bound."""
         if not scope.is_class:
             return scope.bindings.get(name, [])[-BINDINGS:]
-        for owner in self.line_of_descent(scope, depth):
+        for owner in self.line_of_descent(scope):
             if name in owner.attributes:
                 return owner.attributes[name][-BINDINGS:]
         return []
 
-    def line_of_descent(self, scope: Scope, depth: int = DEPTH) -> list[Scope]:
+    def line_of_descent(self, scope: Scope) -> list[Scope]:
         """A class and its bases inside the checkout, nearest first."""
+        if scope not in self._descent:
+            self._descent[scope] = [scope]  # asked again while answering: a class that inherits from itself
+            self._descent[scope] = self._ancestors(scope)
+        return self._descent[scope]
+
+    def _ancestors(self, scope: Scope) -> list[Scope]:
+        """See :meth:`line_of_descent`."""
         found, todo = [scope], [scope]
         while todo and len(found) < DEPTH:
             at = todo.pop(0)
-            bases = at.node.bases if isinstance(at.node, ast.ClassDef) else []
-            for base in bases:
-                ref = self.resolve(base, at.parent or at, depth - 1)
+            for base in at.node.bases if isinstance(at.node, ast.ClassDef) else []:
+                ref = self.resolve(base, at.parent or at)
                 if ref is not None and ref.scope is not None and ref.scope not in found:
                     found.append(ref.scope)
                     todo.append(ref.scope)
@@ -239,9 +282,16 @@ class Checkout:
 
     def calls_of(self, target: Scope) -> list[tuple[ast.Call, Scope]]:
         """Calls of a function of the checkout, found by its name and then resolved; a handful at most."""
+        if target not in self._calls:
+            self._calls[target] = []  # asked again while answering: a recursive function
+            self._calls[target] = self._find_calls(target)
+        return self._calls[target]
+
+    def _find_calls(self, target: Scope) -> list[tuple[ast.Call, Scope]]:
+        """See :meth:`calls_of`."""
         name = target.name.rpartition(".")[2]
         found: list[tuple[ast.Call, Scope]] = []
-        for module in self.mentioning(name):
+        for module in self.calling(name):
             for scope in module.scopes:
                 for call in scope.calls:
                     if last_name(call.func) == name and len(found) < CALL_SITES:

@@ -37,7 +37,7 @@ def find_rewards(context: Context) -> None:
             continue
         ref, sure = trainer
         context.add(context.at(call, scope, "trainer", ref=ref, sure=sure))
-        value = argument(call, "reward_funcs", POSITION if last_name(call.func) != "__init__" else -1)
+        value = argument(call, "reward_funcs", POSITION if "GRPO" in last_name(call.func) else -1)
         value, where = (value, scope) if value is not None else _hidden(context, call, scope)
         for found in context.follow.callables(value, where) if value is not None else ():
             _add_reward(context, found)
@@ -46,26 +46,16 @@ def find_rewards(context: Context) -> None:
 def _trainer(context: Context, call: ast.Call, scope: Scope) -> tuple[Ref | None, Sure] | None:
     """The trainer that a call builds and how sure that is; None if it builds none."""
     named = last_name(call.func)
+    rewarded = argument(call, "reward_funcs") is not None
     if named == "__init__":
         owner = scope.owner()
-        is_super = argument(call, "reward_funcs") is not None and owner is not None
-        return (None, "resolved") if is_super and owner is not None and _descends(context, owner) else None
-    if (
-        not named
-        or not named[0].isupper()
-        or ("Trainer" not in named and argument(call, "reward_funcs") is None)
-    ):
+        return (None, "resolved") if rewarded and owner is not None and _descends(context, owner) else None
+    if not named[:1].isupper() or ("Trainer" not in named and not rewarded):
         return None
     ref = context.checkout.resolve(call.func, scope)
     if ref is not None and ref.scope is not None and ref.scope.is_class:
         return (ref, "resolved") if _descends(context, ref.scope) else None
-    if (
-        ref is not None
-        and ref.name.startswith("trl.")
-        and argument(call, "reward_funcs", POSITION) is not None
-    ):
-        return ref, "resolved"
-    if "GRPO" in named or argument(call, "reward_funcs") is not None:
+    if "GRPO" in named or rewarded:
         return ref, "resolved" if ref is not None and ref.name.startswith("trl.") else "by name"
     return None
 
@@ -126,7 +116,7 @@ def _described(context: Context, finding: Finding, function: Scope) -> tuple[Fin
     }
     for name in CONTRACT.keys() & noted.keys():
         if noted[name] == ANY and node is not None:
-            context.inference.contract[node, name] = CONTRACT[name]
+            context.promises[node, name] = CONTRACT[name]
     ty = noted.get("completions", ANY)
     if ty != ANY:
         return replace(finding, detail="annotated"), [ty]

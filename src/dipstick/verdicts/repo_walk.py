@@ -33,6 +33,7 @@ class Limits:
         entries: Folder entries looked at.
         depth: Folder depth.
         findings: Findings a kind.
+        parse_bytes: Python source parsed in all; files with a telling word come first.
         effort: Steps of name and type resolution over the whole scan.
     """
 
@@ -42,7 +43,8 @@ class Limits:
     entries: int = 200_000
     depth: int = 30
     findings: int = 500
-    effort: int = 1_000_000
+    parse_bytes: int = 8_000_000
+    effort: int = 2_000_000
 
 
 @dataclass(slots=True)

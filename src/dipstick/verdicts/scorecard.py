@@ -23,7 +23,11 @@ def scorecard() -> tuple[Said, ...]:
     """The seven claims, compiled."""
     return (
         claims.compiled("the bottleneck is periodic and tied to the step cycle", "locked_to_steps", {}),
-        claims.compiled("the GPU reads about 90 % during generation", "phase_utilization", {"phase": "generate", "at_least": 85}),
+        claims.compiled(
+            "the GPU reads about 90 % during generation",
+            "phase_utilization",
+            {"phase": "generate", "at_least": 85},
+        ),
         claims.compiled("utilization dips when generation ends", "drops_after", {"phase": "generate"}),
         claims.compiled("generation hands tensors to the reward workers", "workers_get_tensors", {}),
         claims.compiled("workers that synchronize cause the dips", "synchronizing_workers_cause_dips", {}),

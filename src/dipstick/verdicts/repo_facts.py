@@ -119,8 +119,9 @@ def pool_payload_is(found: RepoFindings, type_name: str) -> Fact:
 def workers_synchronise(found: RepoFindings) -> Fact:
     """Do worker processes wait for each other?
 
-    Yes for a barrier, event, condition or collective in their code; partially for locks and queues they
-    share; no if every submitted function was followed and none of its code in the checkout does either.
+    Yes for a barrier, condition or collective in their code; partially for locks and events; no if every
+    submitted function was followed and none of its code in the checkout has either. Queues hand work
+    over and make no worker wait for another.
     """
     sync = found.of("worker_sync")
     barriers = tuple(finding for finding in sync if finding.detail in {"barrier", "collective"})
@@ -128,9 +129,10 @@ def workers_synchronise(found: RepoFindings) -> Fact:
         return _fact(
             True, f"workers wait for each other at {_places(barriers)} ({barriers[0].target})", barriers
         )
-    if sync:
-        because = f"workers share a {sync[0].detail} at {_places(sync)}, but do not wait for each other"
-        return Fact(Verdict("partially", because), sync)
+    weak = tuple(finding for finding in sync if finding.detail in {"lock", "event"})
+    if weak:
+        because = f"workers use {weak[0].target} at {_places(weak)}, but nothing that makes all of them meet"
+        return Fact(Verdict("partially", because), weak)
     work = submissions(found)
     lost = tuple(finding for finding in work if not finding.target_file)
     if not work or lost or not found.complete:

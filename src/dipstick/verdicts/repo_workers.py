@@ -15,19 +15,21 @@ if TYPE_CHECKING:
     from dipstick.verdicts.repo_scope import Scope
 
 PRIMITIVES: Final[dict[str, str]] = {
-    "Barrier": "barrier", "Event": "barrier", "Condition": "barrier", "Lock": "lock", "RLock": "lock",
+    "Barrier": "barrier", "Condition": "barrier", "Event": "event", "Lock": "lock", "RLock": "lock",
     "Semaphore": "lock", "BoundedSemaphore": "lock", "FileLock": "lock", "Queue": "queue", "JoinableQueue": "queue",
     "SimpleQueue": "queue",
 }  # fmt: skip
-"""Class and what it does to workers: a ``barrier`` makes them wait for each other, a ``lock`` lets one in at
-a time, a ``queue`` hands work over."""
+"""Class and what it does to workers: a ``barrier`` makes them wait for each other, an ``event`` for a signal, a
+``lock`` lets one in at a time, a ``queue`` hands work over."""
 METHODS: Final[dict[str, frozenset[str]]] = {
     "barrier": frozenset({"wait", "wait_for"}),
+    "event": frozenset({"wait"}),
     "lock": frozenset({"acquire"}),
     "queue": frozenset({"get", "put"}),
 }
 BY_NAME: Final = (
-    ("barrier", re.compile(r"barrier|event|condition", re.IGNORECASE)),
+    ("barrier", re.compile(r"barrier|condition", re.IGNORECASE)),
+    ("event", re.compile(r"event", re.IGNORECASE)),
     ("lock", re.compile(r"(^|_)(r?lock|mutex|semaphore|sem)$", re.IGNORECASE)),
     ("queue", re.compile(r"queue|(^|_)q$", re.IGNORECASE)),
 )
@@ -58,7 +60,7 @@ def _method(context: Context, call: ast.Call, func: ast.Attribute, scope: Scope)
 
 
 def _kind(context: Context, node: ast.expr, scope: Scope) -> tuple[str | None, bool]:
-    """``barrier``, ``lock`` or ``queue``, and whether its type was followed; threads' primitives are none.
+    """``barrier``, ``event``, ``lock`` or ``queue``, and whether its type was followed; threads' primitives are none.
 
     A ``threading.Lock`` inside a worker process binds the threads of that worker only.
     """

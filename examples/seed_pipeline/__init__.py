@@ -1,0 +1,1 @@
+"""The seed's pipeline: GRPO with colocated vLLM, text rewards, and GNN workers behind a process pool."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
 
     from dipstick.model import Report
@@ -40,22 +41,38 @@ def load(path: str | PathLike[str]) -> Recording:
     return open_recording(path if isinstance(path, str) else Path(path))
 
 
-def explain(recording: Recording | str | PathLike[str]) -> Report:
+def explain(
+    recording: Recording | str | PathLike[str],
+    *,
+    repo: str | PathLike[str] | None = None,
+    claims_files: Sequence[str | PathLike[str]] = (),
+    claims: Sequence[str] = (),
+) -> Report:
     """Say where the seconds of a recording went, what the dips are, and who waited for whom.
 
     Args:
         recording: From :func:`load`, or what ``load`` takes.
+        repo: A checkout of the training code: read, never imported or run. It settles what a recording
+            without hooks cannot (what crosses to the workers, whether they wait for each other).
+        claims_files: YAML files of claims (see docs/claims.md).
+        claims: Claims in words: ``"what is said: TEST name=value ..."``.
 
     Returns:
         The finding; :mod:`dipstick.show` turns it into text, HTML, Markdown or JSON.
 
     Raises:
         RecordingError: As :func:`load`; EmptyRecordingError if there is nothing to explain.
+        UsageError: A claim that names no test, or a parameter that the test does not have.
     """
+    from pathlib import Path  # noqa: PLC0415 - importing dipstick stays cheap
+
     from dipstick.recording.reader import Recording  # noqa: PLC0415 - loads Polars
     from dipstick.verdicts.report import explain as find  # noqa: PLC0415 - loads Polars and NumPy
+    from dipstick.verdicts.said import gather  # noqa: PLC0415 - loads NumPy
 
-    return find(recording if isinstance(recording, Recording) else load(recording))
+    said = gather([Path(name) for name in claims_files], claims)
+    opened = recording if isinstance(recording, Recording) else load(recording)
+    return find(opened, repo=None if repo is None else Path(repo), claims=said)
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for an attribute

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NAME = "claims"
 WORDS = ("list", "show", "check")
+BUILT_IN = 7
+"""Claims of the scorecard; they come first in a report."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -76,7 +78,7 @@ def _check(args: Namespace, talk: Talk) -> int:
         raise UsageError("which recording?", fix="dipstick claims check RUN [claims.yaml] [--claim TEXT]")
     run_name, *files = args.names
     report = explain(run_name, claims_files=[Path(f) for f in files], claims=args.claim, repo=args.repo)
-    own = report.claims[report.built_in_claims :] if files or args.claim else report.claims
+    own = report.claims[BUILT_IN:] if files or args.claim else report.claims
     if args.json:
         from dipstick.show.json import claims_document  # noqa: PLC0415 - --help stays light
 

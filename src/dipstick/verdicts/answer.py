@@ -1,12 +1,8 @@
-"""The answer in two sentences: the longest phase, what is paid for, what the dips are, what reads as busy.
+"""The answer in two sentences: the longest phase, what is paid for, what reads as busy, what the dips are.
 
-Rules (spine form; the tests behind ``straggler_*``, ``imbalance`` and ``transfer`` come with the checks):
-
-- ``longest_phase``: largest share of the critical path. ``paid_most_for``: most GPU-seconds over all ranks.
-- ``dips_are`` looks at the seconds of all dips, by the phase of the rank that fills each dip:
-  ``none`` without dips; ``unknown`` if phases are not recorded or less than 80 % of the dip seconds lie
-  in named phases; ``checkpoint`` if most lie there; ``queued_work`` if most lie in reward and the workers are
-  busy for 75 % of their slots; ``step_cycle`` if one phase of the step holds most; else ``mixed``.
+``longest_phase`` has the largest share of the critical path, ``paid_most_for`` the most GPU-seconds over all
+ranks; they can differ, and then the sentence says so. ``dips_are`` follows ``dipstick.verdicts.dips_are``.
+Where phases, telemetry or counters are missing the sentence says what can't be told.
 """
 
 from __future__ import annotations
@@ -14,18 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from dipstick.analysis.breakdown import NOT_A_FINDING
-from dipstick.model import Answer, Breakdown, Dip, DipsAre, Stragglers
+from dipstick.model import Answer, Breakdown
 from dipstick.phases import WAIT_PHASES
+from dipstick.verdicts.check_stragglers import straggler_rank
+from dipstick.verdicts.dips_are import Kind, dips_are
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from dipstick.analysis.pipeline import Findings
+    from dipstick.verdicts.evidence import Evidence
 
-NAMED_SHARE = 0.8
 MOST = 0.5
-SLOTS_BUSY = 0.75
 WORTH_SAYING = 0.02
 IN_WORDS = {
     "generate": "generation", "weight_sync": "weight sync", "gather_wait": "waiting at the reward gather",
@@ -35,52 +29,20 @@ IN_WORDS = {
 }  # fmt: skip
 
 
-def answer(findings: Findings) -> Answer:
+def answer(evidence: Evidence) -> Answer:
     """The headline and its machine-readable keys."""
-    are = dips_are(findings)
+    findings, kind = evidence.findings, dips_are(evidence)
     breakdown = findings.breakdown
     first = _paid_sentence(findings, breakdown) if breakdown else _no_phases(findings)
-    second = "; ".join(clause for clause in (_hollow_clause(findings), _dips_clause(findings, are)) if clause)
+    second = "; ".join(
+        clause for clause in (_hollow_clause(findings), _dips_clause(evidence, kind)) if clause
+    )
     return Answer(
         headline=f"{first} {_sentence(second)}".strip(),
         longest_phase=breakdown.longest if breakdown else None,
         paid_most_for=breakdown.paid_most_for if breakdown else None,
-        dips_are=are,
+        dips_are=kind.word,
     )
-
-
-def dip_seconds(dips: Iterable[Dip]) -> dict[str | None, float]:
-    """Seconds of dips by the phase that fills each."""
-    seconds: dict[str | None, float] = {}
-    for dip in dips:
-        seconds[dip.phase] = seconds.get(dip.phase, 0.0) + dip.end_s - dip.start_s
-    return seconds
-
-
-def dips_are(findings: Findings) -> DipsAre:
-    """What the dips of utilization are (of work, where utilization shows none); see the module's rules."""
-    if not findings.gpus:
-        return "unknown"
-    chosen = [d for d in findings.dips if d.series == "utilization"] or list(findings.dips)
-    if not chosen:
-        return "none"
-    seconds = dip_seconds(chosen)
-    total = sum(seconds.values())
-    named = {p: s for p, s in seconds.items() if p is not None and p not in NOT_A_FINDING}
-    if not named or sum(named.values()) < NAMED_SHARE * total:
-        return "unknown"
-    top = max(named, key=lambda phase: named[phase])
-    if named[top] < MOST * total:
-        return "mixed"
-    return _kind(top, findings.stragglers)
-
-
-def _kind(phase: str, stragglers: Stragglers | None) -> DipsAre:
-    if phase == "checkpoint":
-        return "checkpoint"
-    if phase == "reward" and stragglers and stragglers.slots and stragglers.slots_busy:
-        return "queued_work" if stragglers.slots_busy >= SLOTS_BUSY * stragglers.slots else "step_cycle"
-    return "step_cycle"
 
 
 def _paid_sentence(findings: Findings, breakdown: Breakdown) -> str:
@@ -141,20 +103,26 @@ def _hollow_in_waits(breakdown: Breakdown | None) -> float:
     return sum(row.hollow_s or 0.0 for row in breakdown.totals if row.phase in WAIT_PHASES)
 
 
-def _dips_clause(findings: Findings, are: DipsAre) -> str:
-    chosen = [d for d in findings.dips if d.series == "utilization"] or list(findings.dips)
-    seconds = dip_seconds(chosen)
-    named = {p: s for p, s in seconds.items() if p is not None and p not in NOT_A_FINDING}
-    top = _words(max(named, key=lambda phase: named[phase])) if named else ""
-    share = f"({100 * max(named.values()) / sum(seconds.values()):.0f} % of the dip time)" if named else ""
+def _dips_clause(evidence: Evidence, kind: Kind) -> str:
+    top = _words(kind.phase) if kind.phase else ""
+    share = f"({100 * kind.share:.0f} % of what they cost)" if kind.phase else ""
     return {
         "none": "no utilization dips were found",
-        "unknown": "what the dips are can't be told from this recording" if findings.gpus else "",
+        "unknown": "what the dips are can't be told from this recording" if evidence.findings.gpus else "",
         "checkpoint": f"the dips are checkpoints {share}",
         "queued_work": f"the dips are {top} {share}, work queued for its workers in every step",
+        "straggler_job": f"the dips are {top} {share}, and they last as long as the longest job",
+        "straggler_rank": f"the dips are {top} {share}, and {_late_rank(evidence)}",
+        "imbalance": f"the dips are {top} {share}, uneven over the ranks with no single rank to blame",
+        "transfer": "the dips are bus transfers: copies without SM work",
         "step_cycle": f"the dips are the step's own {top} {share}, not a fault",
-        "mixed": f"the dips have no single phase; the largest part is {top} {share}",
-    }.get(are, "")
+        "mixed": f"the dips have no single phase, {top} has most of them {share}",
+    }.get(kind.word, "")
+
+
+def _late_rank(evidence: Evidence) -> str:
+    found = straggler_rank(evidence)
+    return found[1].because if found else "one rank comes last"
 
 
 def _sentence(text: str) -> str:

@@ -10,20 +10,39 @@ import polars as pl
 from dipstick.analysis.pipeline import Findings, Gpu, analyse
 from dipstick.errors import EmptyRecordingError
 from dipstick.model import GpuTrack, Note, RankTrack, Report, RunInfo, Sampling, Tenant, Tracks
+from dipstick.verdicts import (
+    check_alignment,
+    check_phases,
+    check_spikes,
+    check_stragglers,
+    check_trends,
+    scorecard,
+)
 from dipstick.verdicts.answer import answer
+from dipstick.verdicts.evidence import Evidence
 from dipstick.verdicts.missing import missing
+from dipstick.verdicts.repo import scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from dipstick.model import IntArray
     from dipstick.recording.reader import Recording
+    from dipstick.verdicts.claims import Said
 
+CHECKS = (check_alignment, check_phases, check_spikes, check_stragglers, check_trends)
+"""In the order of the screen."""
 SHORT_RUN_S = 10.0
 
 
-def explain(recording: Recording) -> Report:
-    """Analyse a recording and say what it shows.
+def explain(recording: Recording, *, repo: str | Path | None = None, claims: Sequence[Said] = ()) -> Report:
+    """Analyse a recording, run the checks and judge the claims.
+
+    Args:
+        recording: From :func:`dipstick.load`.
+        repo: A checkout of the training code, read and never run, for what the recording cannot tell.
+        claims: The user's own claims, compiled; they come after the scorecard's.
 
     Raises:
         EmptyRecordingError: It holds neither GPU samples nor spans.
@@ -35,9 +54,11 @@ def explain(recording: Recording) -> Report:
             where=str(recording.path),
             fix="record or import telemetry (nvml.csv) or spans (spans.r0.jsonl) into it",
         )
+    evidence = Evidence(recording, findings, None if repo is None else scan(repo))
+    checks = tuple(module.check(evidence) for module in CHECKS)
     return Report(
         run=_run(recording, findings),
-        answer=answer(findings),
+        answer=answer(evidence),
         states=findings.states,
         states_all=findings.states_all,
         dips=findings.dips,
@@ -48,6 +69,8 @@ def explain(recording: Recording) -> Report:
         missing=missing(recording, findings),
         notes=(*findings.notes, *_notes(recording, findings)),
         tracks=_tracks(findings),
+        checks=checks,
+        claims=scorecard.judge(evidence, tuple(claims)),
     )
 
 

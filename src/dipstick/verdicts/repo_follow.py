@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dipstick.verdicts.repo_infer import arguments
+from dipstick.verdicts.repo_infer import arguments, takes_self
 from dipstick.verdicts.repo_resolve import DEPTH, PARTIAL, Ref, last_name
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Follow:
         elif isinstance(node, ast.Attribute):
             method = self._method(node, scope)
             if method is not None:
-                return [Target(method.name, method, node, scope, "resolved", (node.value,))]
+                return [Target(method.name, method, node, scope, "resolved", self._object(node, method))]
             home = self._home(node, scope)
             bindings = self.checkout.attribute_bindings(home, node.attr) if home is not None else []
         found = [c for binding in bindings for c in self._bound(binding, depth)]
@@ -106,7 +106,7 @@ class Follow:
 
     def _object(self, node: ast.expr, ref: Ref) -> tuple[ast.expr, ...]:
         """``self`` of a bound method: it is pickled with the method."""
-        is_method = ref.scope is not None and ref.scope.parent is not None and ref.scope.parent.is_class
+        is_method = ref.scope is not None and takes_self(ref.scope)
         return (node.value,) if is_method and isinstance(node, ast.Attribute) else ()
 
     def _method(self, node: ast.Attribute, scope: Scope) -> Ref | None:

@@ -173,6 +173,15 @@ class Checkout:
             if name in at.bindings and (at is scope or not at.is_class):
                 return at.bindings[name][-BINDINGS:]
             at = at.parent
+        return self._starred(name, scope.module)
+
+    def _starred(self, name: str, module: Module) -> list[Binding]:
+        """What ``from other import *`` binds a name to; private names stay behind."""
+        stars = module.scope.bindings.get("*", []) if not name.startswith("_") else []
+        for star in stars[-BINDINGS:]:
+            other = self.find(star.text.removesuffix(".*"), module)
+            if other is not None and other is not module and name in other.scope.bindings:
+                return other.scope.bindings[name][-BINDINGS:]
         return []
 
     def _name(self, name: str, scope: Scope, depth: int) -> Ref | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dipstick.judgement import Check, Claim, Reason, Receipt, Verdict
 from dipstick.model import (
     STATES,
     Answer,
@@ -236,6 +237,63 @@ def tiny_report(**changes: Any) -> Report:
     return replace(base, **changes)
 
 
+def receipts() -> tuple[Receipt, ...]:
+    """One of each kind that a renderer treats differently."""
+    return (
+        Receipt("interval", "GPU 0 dips 84 points for 3.0 s", gpu=0, rank=0, t0_s=5.2, t1_s=8.2,
+                query="SELECT * FROM dips WHERE gpu = 0"),
+        Receipt("bytes", "64 jobs carried list[str]", value=217_088.0, unit="B",
+                query="SELECT SUM(payload_b) FROM jobs WHERE payload_types = 'list[str]'"),
+        Receipt("code", "pool.submit(score, text)", file="train.py", line=42, origin="static"),
+    )  # fmt: skip
+
+
+def what_ifs() -> list[dict[str, Any]]:
+    """A sure one, a bound, one that is not sure, one that is not known."""
+    base = {"steps": 2, "reason": None, "upper_bound": False, "held_fixed": "everything else held fixed"}
+    return [
+        base | {"change": "reward overlapped", "step_speedup": 1.1, "interval": [1.05, 1.15], "saved_gpu_s": 3.5,
+                "upper_bound": True},
+        base | {"change": "without checkpoint", "step_speedup": 1.5, "interval": [0.9, 2.0], "saved_gpu_s": 9.0,
+                "reason": "LOW_N"},
+        base | {"change": "reward 2x faster", "step_speedup": 1.25, "interval": [1.2, 1.3], "saved_gpu_s": 8.0},
+        base | {"change": "other placement", "step_speedup": None, "interval": None, "saved_gpu_s": None,
+                "reason": "MISSING_SIGNAL"},
+    ]  # fmt: skip
+
+
+def checks() -> tuple[Check, ...]:
+    """The four checks and the trends: each of the four words once, and a trend that is not there."""
+    return (
+        Check("alignment", "Are the dips locked to the steps?",
+              Verdict("yes", "2 of 2 dips start at reward", 0.9, (0.8, 0.95), 0.0002), receipts()),
+        Check("phases", "Which phase is longest?", Verdict("partially", "generate is 50 % of the path", 0.5),
+              facts={"what_if": what_ifs(), "replay": {"passed": True}}),
+        Check("memory_spikes", "Which event explains each spike?",
+              Verdict("unconfirmed", "no step fired twice", reason=Reason.LOW_N, min_detectable=0.4, steps_needed=28),
+              facts={"spikes": [], "candidates": [], "unexplained": 0}),
+        Check("stragglers", "Do the dips follow the slowest job?", Verdict("no", "rho is 0.02", 0.02, (-0.3, 0.3), 0.8),
+              facts={"driver": "total_work", "correlation": 0.02, "interval": [-0.3, 0.3], "steps": 2,
+                     "what_if": {"no_straggler_step_speedup": 1.04}}),
+        Check("trends", "Does the run change?", Verdict("no", "no drift stands out")),
+    )  # fmt: skip
+
+
+def claims() -> tuple[Claim, ...]:
+    """One that holds, one that only the code can settle."""
+    return (
+        Claim("the dips are the reward phase", "dips_are", {"phase": "reward"}, Verdict("yes", "2 of 2 dips"), receipts()[:1]),
+        Claim("generation hands tensors to the workers", "workers_get_tensors", {},
+              Verdict("unconfirmed", "payload types were not recorded", reason=Reason.MISSING_SIGNAL,
+                      experiment="explain with --repo PATH")),
+    )  # fmt: skip
+
+
+def judged_report(**changes: Any) -> Report:
+    """``tiny_report``, judged."""
+    return tiny_report(checks=checks(), claims=claims(), **changes)
+
+
 def empty_report() -> Report:
     """A recording that holds nothing: no GPU, no span, no length."""
     nothing = sampling(
@@ -314,8 +372,22 @@ def hostile_report() -> Report:
     waits = (WaitRow(0, HOSTILE, HOSTILE, None, HOSTILE, 4.0, 2, nan),)
     arrivals = (StepArrival(0, 0, 1.0, {0: 0.0}, HOSTILE, 1, nan),)
     found = replace(base.stragglers, arrivals=arrivals, slots_busy=nan, job_max_s=nan)
+    evil = Receipt("code", HOSTILE, gpu=0, t0_s=nan, file=HOSTILE, line=1, query=f"SELECT '{HOSTILE}'")
+    verdict = Verdict("unconfirmed", HOSTILE, nan, (nan, nan), nan, Reason.GAP, experiment=HOSTILE)
+    edit = {
+        "change": HOSTILE,
+        "step_speedup": nan,
+        "interval": [nan, nan],
+        "reason": HOSTILE,
+        "held_fixed": HOSTILE,
+    }
     return replace(
         base,
+        checks=(
+            Check("phases", HOSTILE, verdict, (evil,), {"what_if": [edit]}),
+            Check(HOSTILE, HOSTILE, verdict),
+        ),
+        claims=(Claim(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, verdict, (evil,)),),
         run=replace(base.run, name=HOSTILE, gpu_names=(HOSTILE,), unused_gpus=(HOSTILE,), hosts=2),
         answer=Answer(HOSTILE, HOSTILE, HOSTILE, "unknown"),
         states=tuple(replace(s, host=HOSTILE) for s in base.states),

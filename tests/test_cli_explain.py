@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dipstick
-from builders import empty_report, tiny_report
+from builders import empty_report, judged_report, tiny_report
 from dipstick.cli import main
 from dipstick.errors import UsageError
 from dipstick.show import FORMATS, terminal
 from dipstick.show.look import Look
+from dipstick.show.terminal_verdicts import render_receipts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
             return empty_report()
         if str(run).startswith("sample:no"):
             raise UsageError("there is no sample 'no'.")
-        return tiny_report()
+        return judged_report() if run == "judged run" else tiny_report()
 
     monkeypatch.setattr(dipstick, "explain", explain)
     monkeypatch.setenv("COLUMNS", "80")
@@ -43,6 +44,49 @@ def test_the_screen_is_the_answer_and_the_next_command_is_talk(capsys: pytest.Ca
     out, err = capsys.readouterr()
     assert out == terminal.render(tiny_report(), Look(80))
     assert err == "next: dipstick explain 'my run' -o report.html  (the same as a page to share)\n"
+
+
+def test_receipts_of_a_check(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only they are printed; the commands name the recording as it was asked for."""
+    assert main(["explain", "judged run", "--receipts", "alignment"]) == 0
+    out, err = capsys.readouterr()
+    assert out == render_receipts(judged_report().checks[0], "judged run", Look(80))
+    assert "dipstick query 'judged run' 'SELECT * FROM dips WHERE gpu = 0'" in out
+    assert err == ""
+
+
+def test_receipts_of_a_claim_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """By its number in the scorecard."""
+    assert main(["explain", "judged run", "--receipts", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["receipts_of"], [r["t0_s"] for r in found["receipts"]]) == ("1", [5.2])
+
+
+def test_an_unknown_check_is_a_usage_error_before_any_work(
+    asked: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message lists the names."""
+    assert main(["explain", "judged run", "--receipts", "straglers"]) == 2
+    assert "alignment, phases, memory_spikes, stragglers, trends" in capsys.readouterr().err
+    assert asked == []
+
+
+def test_a_number_that_the_scorecard_lacks_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message says up to which number it goes."""
+    assert main(["explain", "judged run", "--receipts", "8"]) == 2
+    assert "1 to 2 (the scorecard)" in capsys.readouterr().err
+
+
+def test_receipts_write_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The files hold them already."""
+    assert main(["explain", "judged run", "--receipts", "1", "-o", str(tmp_path / "r.html")]) == 2
+    assert "leave -o out" in capsys.readouterr().err
+
+
+def test_full_prints_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """--full is the whole report as text."""
+    assert main(["explain", "judged run", "--full", "-q"]) == 0
+    assert capsys.readouterr().out == terminal.render(judged_report(), Look(80), full=True)
 
 
 def test_width_and_colour(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from contextlib import redirect_stdout
 from io import BytesIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
@@ -66,10 +67,12 @@ def test_the_seconds_of_a_rank_add_up_to_the_window(document: dict[str, Any]) ->
         assert sum(rows) == pytest.approx(end - start, abs=1e-4)
 
 
-def test_the_screen_shows_them(screen: list[str]) -> None:
-    """Letter, name, rank 0, rank 1."""
+def test_the_full_report_shows_them() -> None:
+    """Letter, name, rank 0, rank 1; one screen folds the checkpoint into the smaller phases."""
     shown = {}
-    for line in screen:
+    for line in answer_of(
+        "explain", SAMPLE, "--full", "--width", "100", "--no-color", "--quiet"
+    ).splitlines():
         if found := re.match(r"[A-Zwcx] ([a-z ]+?) +([\d.]+) +([\d.]+) +<?\d+ %", line):
             shown[found[1].replace(" ", "_")] = (float(found[2]), float(found[3]))
     assert {phase: shown.get(phase) for phase in BY_HAND} == {
@@ -106,17 +109,17 @@ def test_the_screen_has_lanes_of_typical_steps_with_both_ranks(screen: list[str]
     assert set("GRwBF") <= letters
 
 
-def test_the_screen_fits_100_columns_and_50_lines(screen: list[str]) -> None:
-    """One screen."""
+def test_the_screen_fits_100_columns_and_62_lines(screen: list[str]) -> None:
+    """One screen, with the checks, the scorecard and the what-ifs."""
     assert max(map(len, screen)) <= 100
-    assert len(screen) <= 50
+    assert len(screen) <= 62
 
 
-def test_the_screen_fits_80_columns_and_56_lines() -> None:
+def test_the_screen_fits_80_columns_and_68_lines() -> None:
     """Narrow, a few lines wrap."""
     lines = answer_of("explain", SAMPLE, "--width", "80", "--no-color", "--quiet").splitlines()
     assert max(map(len, lines)) <= 80
-    assert len(lines) <= 56
+    assert len(lines) <= 68
 
 
 def test_full_has_what_the_screen_left_out() -> None:
@@ -130,12 +133,34 @@ def test_full_has_what_the_screen_left_out() -> None:
         assert title in lines
 
 
+def test_the_screen_has_a_verdict_for_each_check_and_claim(screen: list[str]) -> None:
+    """Four checks, then the seven claims of the scorecard, each with one of the four words."""
+    at = screen.index("The four checks")
+    word = r"(✓ yes|~ partially|✗ no|\? can't tell) "
+    assert [line for line in screen[at + 1 : at + 5] if not re.match(word, line)] == []
+    assert screen[at + 5] == "Scorecard"
+    numbers = [re.match(rf"(\d)  {word}", line) for line in screen[at + 6 : at + 13]]
+    assert [found and found[1] for found in numbers] == list("1234567")
+
+
+@pytest.mark.parametrize("name", ["phases", "stragglers"])
+def test_every_query_of_a_receipt_gives_the_number_that_it_stands_for(name: str) -> None:
+    """The command shown beside a receipt, run: its one number is the receipt's value."""
+    receipts = json.loads(answer_of("explain", SAMPLE, "--receipts", name, "--json"))["receipts"]
+    asked = [(r["value"], shlex.split(r["command"])) for r in receipts if r["kind"] in {"number", "count"}]
+    found = [(value, json.loads(answer_of(*words[1:], "--json"))["data"]) for value, words in asked]
+    assert [value for value, _ in found] == [
+        pytest.approx(next(iter(rows[0].values())), rel=1e-3, abs=1e-3) for _, rows in found
+    ]
+    assert len(found) > 1
+
+
 def test_the_small_model_is_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
     """sample:h200x2-grpo-135m: rank 1 comes last in 11 of 12 steps, and the whole answer fits 80 columns."""
     assert main(["explain", "sample:h200x2-grpo-135m", "--width", "80", "--no-color", "-q"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line[:40] for line in lines if " of 12 steps " in line] == [
+    assert [line[:40] for line in lines if line.startswith("last at reward")] == [
         "last at reward  rank 1 in 11 of 12 steps"
     ]
 

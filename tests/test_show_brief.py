@@ -18,32 +18,37 @@ from builders import (
 )
 from dipstick.model import Missing, Note, RankRow, Report
 from dipstick.show import words
-from dipstick.show.brief import brief
-from dipstick.show.document import Bullets
+from dipstick.show.brief import blocks_of
+from dipstick.show.document import Bullets, Section
+
+
+def sections_of(report: Report) -> list[Section]:
+    """The sections of all blocks."""
+    return [section for block in blocks_of(report) for section in block]
 
 
 def lines(report: Report) -> dict[str, str]:
     """The leads and texts of the block of lines."""
-    found = [section for section in brief(report) if isinstance(section, Bullets)]
+    found = [section for section in sections_of(report) if isinstance(section, Bullets)]
     return dict(item for section in found for item in section.items)
 
 
 def test_a_screen_has_phases_waits_and_one_block_of_lines() -> None:
     """States, workers, tenants and how to get what is missing are behind --full."""
-    titles = [section.title for section in brief(tiny_report())]
+    titles = [section.title for section in sections_of(tiny_report())]
     assert titles == ["Where each rank's 20.0 s went", "Waits", ""]
 
 
 def test_a_report_of_nothing_has_no_lines() -> None:
     """No lead without a text."""
-    assert brief(empty_report()) == ()
+    assert sections_of(empty_report()) == []
 
 
 def test_three_waits_at_most() -> None:
     """The title says of how many kinds."""
     base = breakdown()
     waits = tuple(replace(base.waits[0], rank=rank) for rank in range(5))
-    titles = [section.title for section in brief(tiny_report(phases=replace(base, waits=waits)))]
+    titles = [section.title for section in sections_of(tiny_report(phases=replace(base, waits=waits)))]
     assert titles[1] == "Waits: the longest 3 of 5 kinds, 12.0 of 20.0 s"
 
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builders import HOSTILE, empty_report, gpus_only_report, hostile_report, many_report, tiny_report
+from builders import (
+    HOSTILE,
+    empty_report,
+    gpus_only_report,
+    hostile_report,
+    judged_report,
+    many_report,
+    tiny_report,
+)
 from dipstick.show import words
 from dipstick.show.html import render
 from dipstick.show.lanes import lanes, whole
@@ -56,7 +64,7 @@ class Page(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.texts))
 
 
-REPORTS = [tiny_report, empty_report, gpus_only_report, hostile_report, many_report]
+REPORTS = [tiny_report, judged_report, empty_report, gpus_only_report, hostile_report, many_report]
 
 
 @pytest.mark.parametrize("make", REPORTS)

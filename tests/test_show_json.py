@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders import empty_report, gpus_only_report, hostile_report, many_report, tiny_report
+from builders import empty_report, gpus_only_report, hostile_report, judged_report, many_report, tiny_report
 from dipstick.show.json import document, plain, render
 
 NUMBER = (int, float)
@@ -46,6 +46,7 @@ CONTRACT: dict[str, Any] = {
         "boundary_lag_s": maybe(*NUMBER), "series": TEXT,
     }],
     "checks": {
+        "trends": {"verdict": maybe(TEXT), "why": maybe(TEXT), "receipts": maybe(list)},
         "alignment": {
             "verdict": maybe(TEXT), "why": maybe(TEXT), "p_value": maybe(*NUMBER), "effect": maybe(*NUMBER),
             "interval": maybe(list), "receipts": maybe(list),
@@ -88,7 +89,9 @@ def breaches(value: Any, contract: Any, path: str = "") -> list[str]:
     return [] if isinstance(value, contract) else [f"{path}: {type(value).__name__}"]
 
 
-@pytest.mark.parametrize("make", [tiny_report, empty_report, gpus_only_report, hostile_report, many_report])
+@pytest.mark.parametrize(
+    "make", [tiny_report, judged_report, empty_report, gpus_only_report, hostile_report, many_report]
+)
 def test_every_key_of_the_contract_is_there(make: object) -> None:
     """Also where there is nothing to say: then with null."""
     assert callable(make)
@@ -103,11 +106,11 @@ def test_the_contract_check_sees_a_missing_key_and_a_wrong_type() -> None:
     assert breaches(found, CONTRACT) == [".checks.phases.rows[0].share: missing", ".claims: int"]
 
 
-def test_checks_of_later_versions_are_null() -> None:
-    """Present, so that a script can ask for them; null, because nobody has computed them."""
+def test_what_was_not_judged_is_null() -> None:
+    """Present, so that a script can ask for it; null, because nobody has computed it."""
     found = document(tiny_report())
-    assert set(found["checks"]["alignment"].values()) == {None}
-    assert set(found["checks"]["memory_spikes"].values()) == {None}
+    for name in ("alignment", "memory_spikes", "trends"):
+        assert set(found["checks"][name].values()) == {None}
     assert found["checks"]["phases"]["what_if"] is None
     assert found["checks"]["stragglers"]["driver"] is None
     assert found["checks"]["stragglers"]["what_if"] == {"no_straggler_step_speedup": None}

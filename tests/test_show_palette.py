@@ -20,6 +20,7 @@ INKS = [
     palette.WORK,
     palette.HOLLOW,
     palette.IDLE,
+    *palette.VERDICT_INKS.values(),
 ]
 
 

@@ -12,6 +12,7 @@ from builders import (
     dip,
     empty_report,
     hostile_report,
+    judged_report,
     many_report,
     phase_row,
     run_info,
@@ -32,7 +33,7 @@ from dipstick.model import (
 )
 from dipstick.show import gpu_tables, step_tables, words
 from dipstick.show.contents import headline, sections, title
-from dipstick.show.document import Bars, Bullets, Table
+from dipstick.show.document import Bars, Bullets, Table, Verdicts
 
 
 def cells(table: Table | None) -> list[tuple[str, ...]]:
@@ -99,6 +100,16 @@ def test_the_order_of_the_sections() -> None:
         "Who shares the GPUs",
         "Missing",
         "Notes",
+    ]
+
+
+def test_verdicts_come_before_everything_that_was_measured() -> None:
+    """The checks, the scorecard, the what-ifs; then the tables."""
+    assert [s.title for s in sections(judged_report())][:4] == [
+        "The five checks",
+        "Scorecard",
+        "What would shrink the step",
+        "Busy by utilization, and doing work",
     ]
 
 
@@ -469,6 +480,10 @@ def test_every_cell_of_a_hostile_report_is_clean() -> None:
             texts += [cell for row in section.rows for cell in row.cells] + list(section.notes)
         elif isinstance(section, Bars):
             texts += [bar.label for bar in section.bars] + list(section.notes)
+        elif isinstance(section, Verdicts):
+            for item in section.items:
+                texts += [item.key, item.label, item.question, item.because, *sum(item.details, ())]
+                texts += [part for proof in item.proofs for part in (proof.text, proof.where, proof.command)]
         else:
             texts += [part for item in section.items for part in item]
     assert len(texts) > 50

@@ -15,6 +15,7 @@ from builders import (
     empty_report,
     gpus_only_report,
     hostile_report,
+    judged_report,
     many_report,
     run_info,
     sampling,
@@ -61,7 +62,6 @@ B backward         2.0     1.0    8 %      4    0.75   1.0  60 %     0.0
 Waits
 who waits  at        for     because of  waited  times  longest
 rank 0     w reward  rank 1  reward       4.0 s      2    2.5 s
-
 last at reward  rank 1 in 2 of 2 steps (others waited 4.0 s), rank 0 in 0 (0 s)
 reward jobs     64: median 0.12 s, p99 1.8 s, longest 1.9 s; 1.9 of 2 worker
                 slots a rank busy
@@ -215,7 +215,9 @@ def test_gpu_samples_alone_have_no_phase_lane_and_no_phase_table() -> None:
     assert "loss 100 % in no known\n" in screen
 
 
-@pytest.mark.parametrize("make", [tiny_report, empty_report, gpus_only_report, hostile_report, many_report])
+@pytest.mark.parametrize(
+    "make", [tiny_report, judged_report, empty_report, gpus_only_report, hostile_report, many_report]
+)
 @pytest.mark.parametrize("color", [None, "truecolor"])
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("unicode", [True, False])
@@ -282,6 +284,14 @@ def test_a_zoom_that_was_asked_for_has_the_whole_run_above_it() -> None:
         "rank 0 phase GGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGRRRRRRRRRRRR",
         "       state #################################################++++++++++++",
     ]
+
+
+def test_a_stretch_that_was_asked_for_keeps_its_axis() -> None:
+    """Typical steps have their times in the heading and a mark each; who asks for seconds wants to read seconds."""
+    report = tiny_report()
+    asked = render(report, Look(80), lanes.between(report, 11.0, 16.0))
+    span = replace(lanes.between(report, 11.0, 16.0), first_step=1, last_step=1, typical=True)
+    assert ("╵12 s" in asked, "╵12 s" in render(report, Look(80), span)) == (True, False)
 
 
 def test_many_gpus_are_cut_to_a_screen_and_said_so() -> None:

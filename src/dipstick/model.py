@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from dipstick.judgement import Check, Claim
+
     IntArray = npt.NDArray[np.int64]
     FloatArray = npt.NDArray[np.float64]
     CodeArray = npt.NDArray[np.uint8]
@@ -316,7 +318,7 @@ class Tracks:
 class Report:
     """The finding: one object for the terminal, HTML, Markdown and JSON.
 
-    Checks that a later version computes are None here and ``null`` in the JSON.
+    ``checks`` and ``claims`` are empty where nothing was judged; the JSON has ``null`` there.
     """
 
     run: RunInfo
@@ -331,4 +333,6 @@ class Report:
     missing: tuple[Missing, ...]
     notes: tuple[Note, ...]
     tracks: Tracks
+    checks: tuple[Check, ...] = ()
+    claims: tuple[Claim, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)

@@ -29,6 +29,11 @@ NAME = "explain"
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what the verb takes."""
     parser.add_argument("run", metavar="RUN", help="a recording folder, or sample:NAME")
+    parser.add_argument(
+        "--receipts",
+        metavar="CHECK",
+        help="print the evidence of one check (alignment, phases, memory_spikes, stragglers, trends) or of a claim (its number)",
+    )
     add_output_arguments(parser)
 
 
@@ -54,9 +59,35 @@ def add_output_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, talk: Talk) -> int:
     """Explain and show."""
+    if args.receipts is not None:
+        return _show_receipts(args)
     show(args.run, args, talk)
     if not args.output and not args.json:
         talk.next(["dipstick", "explain", args.run, "-o", "report.html"], "the same as a page to share")
+    return EXIT_ANSWERED
+
+
+def _show_receipts(args: Namespace) -> int:
+    """The evidence of one check or claim, each piece with the command that derives it again."""
+    from dipstick.show import receipts  # noqa: PLC0415 - --help stays light
+
+    name = receipts.known_name(args.receipts)
+    if args.output:
+        raise UsageError(
+            "--receipts prints, and writes no file", fix="leave -o out: the files hold the receipts"
+        )
+    from dipstick import explain  # noqa: PLC0415 - loads Polars
+    from dipstick.show.look import detect  # noqa: PLC0415 - loads rich
+    from dipstick.show.terminal_verdicts import render_receipts  # noqa: PLC0415 - loads rich
+
+    found = receipts.find(explain(args.run), name)
+    if args.json:
+        answer_json(
+            {"receipts_of": name, "receipts": [receipts.as_json(r, args.run) for r in found.receipts]}
+        )
+    else:
+        look = detect(sys.stdout, color=not args.no_color, width=args.width)
+        answer(render_receipts(found, args.run, look))
     return EXIT_ANSWERED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from dipstick.show import words
 from dipstick.show.contents import sampling
 from dipstick.show.document import Bullets
 from dipstick.show.gpu_tables import unused
+from dipstick.show.judged import check_section, claim_section, what_if_table
 from dipstick.show.palette import phase_ink
 from dipstick.show.step_tables import phase_table, wait_table
 
@@ -17,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dipstick.model import Dip, RankRow, Report, Series, Stragglers
-    from dipstick.show.document import Section
+    from dipstick.show.document import Section, Table
 
-FOLD = 0.005
-"""Phases below this share of the time (they would read ``<1 %``) are one row of the screen's phase table."""
+FOLD = 0.01
+"""Phases below this share of the time are one row of the screen's phase table."""
 _MOST_WAITS = 3
+_MOST_CHANGES = 3
 _MOST_RANKS = 2
 _MOST_PHASES = 2
 _MOST_SIGNALS = 4
@@ -32,16 +35,32 @@ _COARSE_S = 2.0
 Line = tuple[str, str]
 
 
-def brief(report: Report) -> tuple[Section, ...]:
-    """The sections of one screen; ``contents.sections`` has everything."""
+Block = tuple["Section", ...]
+
+
+def blocks_of(report: Report) -> tuple[Block, ...]:
+    """The sections of one screen, in blocks with a blank line between; ``contents.sections`` has everything."""
     found = report.phases
     lines = (*_last(report), *_jobs(report), *_dips(report), *_data(report))
-    every = [
-        phase_table(found, FOLD) if found else None,
-        wait_table(found, _MOST_WAITS) if found else None,
-        Bullets("", lines) if lines else None,
-    ]
-    return tuple(section for section in every if section is not None)
+    every: tuple[tuple[Section | None, ...], ...] = (
+        (
+            check_section(report, brief=True),
+            claim_section(report),
+            _headed(what_if_table(report, _MOST_CHANGES)),
+        ),
+        (phase_table(found, FOLD) if found else None,),
+        (wait_table(found, _MOST_WAITS) if found else None, Bullets("", lines) if lines else None),
+    )
+    blocks = (tuple(section for section in block if section is not None) for block in every)
+    return tuple(block for block in blocks if block)
+
+
+def _headed(table: Table | None) -> Table | None:
+    """The table with its title as the heading of its first column, which saves a line."""
+    if table is None:
+        return None
+    first, *rest = table.columns
+    return replace(table, title="", columns=(replace(first, title=table.title), *rest))
 
 
 def _last(report: Report) -> list[Line]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dipstick.show import words
 from dipstick.show.document import Bullets
 from dipstick.show.gpu_tables import busy_bars, dip_table, state_table, tenant_table
+from dipstick.show.judged import check_section, claim_section, what_if_table
 from dipstick.show.step_tables import phase_table, rank_table, state_of_phase_table, wait_table, worker_table
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def headline(report: Report) -> str:
 
 def sections(report: Report) -> tuple[Section, ...]:
     """Every section that has something to say, in reading order; lanes are drawn apart."""
-    tables = [*_gpu_and_phase(report), *_steps(report), *_rest(report)]
+    judged = [check_section(report), claim_section(report), what_if_table(report)]
+    tables = [*judged, *_gpu_and_phase(report), *_steps(report), *_rest(report)]
     return tuple(table for table in tables if table is not None)
 
 

@@ -95,4 +95,59 @@ class Bullets:
     items: tuple[tuple[str, str], ...]
 
 
-Section = Table | Bars | Bullets
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One receipt.
+
+    Attributes:
+        text: The evidence in words.
+        where: When, on which GPU and rank, or file:line; empty where it is about the whole run.
+        origin: ``recorded``, ``static`` or ``reconstructed``.
+        command: A shell command that derives it again; empty for code.
+    """
+
+    text: str
+    where: str
+    origin: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One check or claim with its verdict.
+
+    Attributes:
+        key: What ``--receipts`` takes: the check's name or the claim's number.
+        ink: Of the verdict's word.
+        label: What was asked or said, short.
+        question: The same in full; empty where the label is all.
+        because: The sentence that explains the verdict.
+        details: (lead, text) of the numbers, the reason and what would settle it.
+        proofs: The receipts.
+    """
+
+    key: str
+    ink: Ink
+    label: str
+    question: str
+    because: str
+    details: tuple[tuple[str, str], ...] = ()
+    proofs: tuple[Proof, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """A titled list of verdicts.
+
+    Attributes:
+        title: Heading.
+        items: In the order shown.
+        numbered: Whether the keys are shown: claims are asked for by number.
+    """
+
+    title: str
+    items: tuple[Judged, ...]
+    numbered: bool = False
+
+
+Section = Table | Bars | Bullets | Verdicts

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dipstick.show.contents import headline, sections, title
-from dipstick.show.document import Bars, Bullets, Table
+from dipstick.show.document import Bars, Bullets, Table, Verdicts
 from dipstick.show.lanes import lanes, typical, whole
-from dipstick.show.palette import HOLLOW, PHASE_BY_CODE, PHASE_INKS, STATE_BY_CODE, STATE_INKS
+from dipstick.show.palette import HOLLOW, PHASE_BY_CODE, PHASE_INKS, STATE_BY_CODE, STATE_INKS, VERDICT_INKS
 from dipstick.show.svg import COLUMNS, draw
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ _ZOOM_COLUMNS = 80
 """As many steps are picked as a terminal of this many columns could show."""
 
 
+_MOST_PROOFS = 50
+
+
 def render(report: Report) -> str:
     """The whole page. Autoescaping is on, and the page's policy forbids scripts and requests."""
     environment = Environment(
@@ -40,13 +43,16 @@ def render(report: Report) -> str:
 
 
 def _context(report: Report) -> dict[str, Any]:
-    drawn = _drawn(report)
+    drawn, found = _drawn(report), sections(report)
     return {
         "title": title(report),
         "headline": headline(report),
-        "figures": [_figure(span, found, report.run.hosts) for span, found in drawn],
-        "legends": _legends([lane for _, found in drawn for lane in found]),
-        "sections": [(_kind(section), section) for section in sections(report)],
+        "figures": [_figure(span, cut, report.run.hosts) for span, cut in drawn],
+        "legends": _legends([lane for _, cut in drawn for lane in cut]),
+        "verdicts": [section for section in found if isinstance(section, Verdicts)],
+        "sections": [(_kind(section), section) for section in found if not isinstance(section, Verdicts)],
+        "verdict_inks": list(VERDICT_INKS.values()),
+        "most_proofs": _MOST_PROOFS,
         "phase_inks": list(PHASE_INKS.values()),
         "state_inks": list(STATE_INKS.values()),
         "hollow": HOLLOW,

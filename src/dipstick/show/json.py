@@ -11,7 +11,10 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from dipstick.show.receipts import as_json, run_word
+
 if TYPE_CHECKING:
+    from dipstick.judgement import Check, Claim, Receipt, Verdict
     from dipstick.model import Breakdown, Dip, GpuStates, PhaseRow, Report, RunInfo, Stragglers
 
 SCHEMA_VERSION = 1
@@ -33,13 +36,8 @@ def document(report: Report) -> dict[str, Any]:
             "states_all": [_states(s) for s in report.states_all],
             "dips": [_dip(d) for d in report.dips],
             "job_dips": [_dip(d) for d in report.job_dips],
-            "checks": {
-                "alignment": dict.fromkeys(("verdict", "why", "p_value", "effect", "interval", "receipts")),
-                "phases": _phases(report.phases),
-                "memory_spikes": dict.fromkeys(("verdict", "spikes", "candidates", "unexplained")),
-                "stragglers": _stragglers(report.stragglers),
-            },
-            "claims": None,
+            "checks": _checks(report),
+            "claims": [_claim(claim, run_word(report)) for claim in report.claims] or None,
             "tenants": [asdict(t) for t in report.tenants],
             "missing": [asdict(m) for m in report.missing],
             "notes": [asdict(n) for n in report.notes],
@@ -110,12 +108,61 @@ def _dip(dip: Dip) -> dict[str, Any]:
     return asdict(dip)
 
 
-def _phases(found: Breakdown | None) -> dict[str, Any]:
-    keys = ("verdict", "rows", "totals", "waits", "longest", "paid_most_for", "critical_path", "what_if")
-    empty: dict[str, Any] = dict.fromkeys(keys)
-    if found is None:
+_JUDGED = ("verdict", "why", "p_value", "effect", "interval", "reason", "min_detectable", "steps_needed",
+           "experiment", "receipts")  # fmt: skip
+"""Keys of every check and (with ``because`` for ``why``) of every claim."""
+
+_OWN: dict[str, tuple[str, ...]] = {
+    "alignment": (),
+    "phases": ("rows", "totals", "waits", "longest", "paid_most_for", "critical_path", "what_if"),
+    "memory_spikes": ("spikes", "candidates", "unexplained"),
+    "stragglers": ("correlation", "wait_gpu_s", "driver", "slots_busy", "by_rank", "by_worker", "what_if"),
+    "trends": (),
+}  # fmt: skip
+
+
+def _checks(report: Report) -> dict[str, Any]:
+    """Every check of the contract, judged or not; what the breakdown counted stands beside what was judged."""
+    run = run_word(report)
+    found = {check.name: check for check in report.checks}
+    counted = {"phases": _phases(report.phases), "stragglers": _stragglers(report.stragglers)}
+    return {
+        name: _check(found.get(name), counted.get(name, {}), _OWN.get(name, ()), run)
+        for name in dict.fromkeys((*_OWN, *found))
+    }
+
+
+def _check(check: Check | None, counted: dict[str, Any], own: tuple[str, ...], run: str) -> dict[str, Any]:
+    """Null for every key that neither was counted nor judged. ``steps`` of a test are ``steps_tested``."""
+    empty = {**dict.fromkeys((*_JUDGED, *own)), **counted}
+    if check is None:
         return empty
-    return empty | {
+    facts = {("steps_tested" if key == "steps" else key): value for key, value in check.facts.items()}
+    known = {key: value for key, value in facts.items() if value is not None or key not in counted}
+    return {**empty, **_verdict(check.verdict, check.receipts, run), **known}
+
+
+def _claim(claim: Claim, run: str) -> dict[str, Any]:
+    judged = _verdict(claim.verdict, claim.receipts, run)
+    because = judged.pop("why")
+    verdict = judged.pop("verdict")
+    named = {"say": claim.say, "test": claim.test, "parameters": claim.parameters}
+    return {**named, "verdict": verdict, "because": because, **judged}
+
+
+def _verdict(verdict: Verdict, receipts: tuple[Receipt, ...], run: str) -> dict[str, Any]:
+    values = (
+        str(verdict.word), verdict.because, verdict.p, verdict.effect, verdict.interval, verdict.reason and str(verdict.reason),
+        verdict.min_detectable, verdict.steps_needed, verdict.cheapest_experiment or None,
+        [as_json(receipt, run) for receipt in receipts],
+    )  # fmt: skip
+    return dict(zip(_JUDGED, values, strict=True))
+
+
+def _phases(found: Breakdown | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
         "rows": [_phase_row(row) for row in found.rows],
         "totals": [_phase_row(row) for row in found.totals],
         "waits": [asdict(wait) for wait in found.waits],
@@ -130,27 +177,20 @@ def _phase_row(row: PhaseRow) -> dict[str, Any]:
     return asdict(row) | {"states": states}
 
 
+_NO_WHAT_IF: dict[str, Any] = {"no_straggler_step_speedup": None}
+
+
 def _stragglers(found: Stragglers | None) -> dict[str, Any]:
-    keys = (
-        "verdict",
-        "correlation",
-        "interval",
-        "wait_gpu_s",
-        "driver",
-        "slots_busy",
-        "by_rank",
-        "by_worker",
-    )
-    empty: dict[str, Any] = dict.fromkeys(keys) | {"what_if": {"no_straggler_step_speedup": None}}
     if found is None:
-        return empty
+        return {"what_if": _NO_WHAT_IF}
     jobs = {
         "count": found.jobs,
         "median_s": found.job_median_s,
         "p99_s": found.job_p99_s,
         "max_s": found.job_max_s,
     }
-    return empty | {
+    return {
+        "what_if": _NO_WHAT_IF,
         "wait_gpu_s": found.wait_gpu_s,
         "slots_busy": found.slots_busy,
         "slots": found.slots,

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dipstick.show.contents import headline, sections, title
-from dipstick.show.document import Bars, Bullets, Table
+from dipstick.show.document import Bars, Bullets, Table, Verdicts
 from dipstick.show.look import Look
 from dipstick.show.terminal_lanes import lane_block
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dipstick.model import Report
-    from dipstick.show.document import Row, Section
+    from dipstick.show.document import Judged, Proof, Row, Section
 
 _LANE_WIDTH = 100
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~!$])")
@@ -49,7 +49,37 @@ def _section(section: Section) -> str:
         return "\n\n".join([head, _table(section), *map(escape, section.notes)])
     if isinstance(section, Bars):
         return "\n\n".join([head, _bars(section), *map(escape, section.notes)])
+    if isinstance(section, Verdicts):
+        return "\n\n".join([head, *(_judged(item, section) for item in section.items)])
     return f"{head}\n\n{_bullets(section)}"
+
+
+_MOST_PROOFS = 3
+_RUNS_OF_TICKS = re.compile(r"`+")
+
+
+def _judged(item: Judged, section: Verdicts) -> str:
+    """A paragraph and a list: the numbers, what is open, the first receipts."""
+    number = f"{item.key}\\. " if section.numbered else ""
+    head = (
+        f"{number}**{escape(f'{item.ink.letter} {item.ink.label}')}** {escape(item.question or item.label)}"
+    )
+    lines = [f"- {escape(item.because)}"] if item.because else []
+    lines += [f"- {escape(lead)}: {escape(text)}" for lead, text in item.details]
+    lines += [_proof(proof) for proof in item.proofs[:_MOST_PROOFS]]
+    return "\n".join([head, "", *lines])
+
+
+def _proof(proof: Proof) -> str:
+    told = "; ".join(escape(part) for part in (proof.where, proof.origin) if part)
+    again = f": {code(proof.command)}" if proof.command else ""
+    return f"- {escape(proof.text)} ({told}){again}"
+
+
+def code(text: str) -> str:
+    """A code span whose fence is longer than any run of backticks in it."""
+    fence = "`" * (max(map(len, _RUNS_OF_TICKS.findall(text)), default=0) + 1)
+    return f"{fence} {text} {fence}" if len(fence) > 1 else f"{fence}{text}{fence}"
 
 
 def _grid(titles: Sequence[str], right: Sequence[bool], rows: Iterable[Sequence[str]]) -> str:

@@ -20,7 +20,8 @@ class Ink:
     Attributes:
         key: The name in the recording and the JSON (``gather_wait``).
         label: The name for people (``gather wait``).
-        letter: One ASCII character for output without colour; unique within phases and within states.
+        letter: One ASCII character for output without colour, unique within phases and within states; for
+            verdicts a sign.
         hex: Colour as ``#rrggbb``.
         ansi: The colour's name in the 16-colour form.
         meaning: What it stands for, one short phrase; empty where the label says it.
@@ -103,6 +104,17 @@ WORK = Ink("work", "doing work", "#", "#009e73", "green")
 HOLLOW = Ink("hollow", "hollow", "~", "#d55e00", "red", "reads as busy without SM work")
 IDLE = Ink("idle", "idle", ".", "#b5b5b5", "white")
 UNSEEN = Ink("unknown", "unknown", "?", "#777777", "bright_black")
+
+VERDICT_INKS: dict[str, Ink] = {
+    ink.key: ink
+    for ink in (
+        Ink("yes", "yes", "✓", "#009e73", "green"),
+        Ink("partially", "partially", "~", "#e69f00", "yellow"),
+        Ink("no", "no", "✗", "#d55e00", "red"),
+        Ink("unconfirmed", "can't tell", "?", "#777777", "bright_black"),
+    )
+}
+"""Green and vermilion stay apart for red-green deficiency; the sign and the word say it without any colour."""
 
 _OTHER = PHASE_INKS["other"]
 

@@ -10,11 +10,12 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dipstick.show.brief import brief
+from dipstick.show.brief import blocks_of
 from dipstick.show.contents import headline, sections, title
-from dipstick.show.document import Bars, Bullets, Table
+from dipstick.show.document import Bars, Table, Verdicts
 from dipstick.show.look import Look
 from dipstick.show.terminal_lanes import lane_block
+from dipstick.show.terminal_verdicts import verdict_lines, whole_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dipstick.model import Report
-    from dipstick.show.document import Bar, Column, Row, Section
+    from dipstick.show.document import Bar, Bullets, Column, Row, Section
     from dipstick.show.lanes import Range
     from dipstick.show.palette import Ink
 
@@ -45,9 +46,11 @@ def render(report: Report, look: Look | None = None, zoom: Range | None = None, 
     console.print(_answer(report, look))
     for line in lane_block(report, look, zoom, brief=not full):
         console.print(line, soft_wrap=True)
-    for section in sections(report) if full else brief(report):
+    blocks = [(section,) for section in sections(report)] if full else blocks_of(report)
+    for block in blocks:
         console.print()
-        draw(section, console, look)
+        for section in block:
+            draw(section, console, look, full=full)
     return look.text(console)
 
 
@@ -66,8 +69,8 @@ def _answer(report: Report, look: Look) -> Panel:
     )
 
 
-def draw(section: Section, console: Console, look: Look) -> None:
-    """One section onto a console."""
+def draw(section: Section, console: Console, look: Look, *, full: bool = True) -> None:
+    """One section onto a console; ``full`` has all about each verdict, otherwise it is a line."""
     if section.title:
         console.print(Text(section.title, "bold"))
     if isinstance(section, Table):
@@ -76,6 +79,9 @@ def draw(section: Section, console: Console, look: Look) -> None:
     elif isinstance(section, Bars):
         console.print(_rich_bars(section, look))
         _notes(section.notes, console)
+    elif isinstance(section, Verdicts):
+        for line in whole_verdicts(section, look) if full else verdict_lines(section, look):
+            console.print(line)
     else:
         console.print(_bullets(section))
 
@@ -86,11 +92,13 @@ def _notes(notes: Sequence[str], console: Console) -> None:
 
 
 def _rich_table(table: Table, look: Look) -> RichTable:
+    """A table without a title has it as its first heading."""
     keep = fitting(table, look.width)
     out = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
     for i in keep:
         column = table.columns[i]
-        out.add_column(Text(column.title), justify="right" if column.right else "left", overflow="fold")
+        head = Text(column.title, "" if table.title or i else "bold not dim")
+        out.add_column(head, justify="right" if column.right else "left", overflow="fold")
     for row in table.rows:
         out.add_row(*(_cell(table, row, i, look) for i in keep), style=_STYLES[row.kind])
     return out

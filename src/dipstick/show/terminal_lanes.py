@@ -135,11 +135,13 @@ def _whole_lines(full: Range, frame: _Frame) -> list[Text]:
 
 def _near_lines(near: Range, frame: _Frame) -> list[Text]:
     drawn = lanes(frame.report, near, frame.columns)[: frame.cut(_MOST_NEAR)]
-    lines = [_heading(near, frame), *_steps_line(near, frame.gutter, frame.columns)]
+    marks = _steps_line(near, frame.gutter, frame.columns)
+    lines = [_heading(near, frame), *marks]
     for i, lane in enumerate(drawn):
         apart = [Text("")] if i and not frame.brief else []
         lines += [*apart, *_lane_lines(lane, frame)]
-    return [*lines, _axis(near, frame), *_rest(frame, len(drawn)), *_legend(drawn, frame)]
+    axis = [] if frame.brief and marks and near.typical else [_axis(near, frame)]
+    return [*lines, *axis, *_rest(frame, len(drawn)), *_legend(drawn, frame)]
 
 
 def _rest(frame: _Frame, drawn: int) -> list[Text]:

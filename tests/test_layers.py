@@ -12,11 +12,12 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "dipstick"
 
-LEAVES = {"errors", "clock", "model", "phases"}
+LEAVES = {"errors", "clock", "judgement", "model", "phases"}
 # Every layer may read the recording format and the leaves; apart from that only what comes before it in the flow.
 # `samples` is data with a path in front of it; `api` and `cli` sit on top of everything.
 MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: set() for leaf in LEAVES},
+    "model": {"judgement"},  # a report holds the nouns of judging
     "probe": set(),
     "samples": LEAVES,
     "recording": LEAVES | {"samples"},
@@ -26,8 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "verdicts": LEAVES | {"recording", "analysis"},
     "show": LEAVES | {"recording", "analysis", "verdicts"},
 }
-ON_TOP = {"", "__main__", "api", "cli"}
-HEAVY = {"jinja2", "matplotlib", "numpy", "pandas", "polars", "pyarrow", "pynvml", "rich"}
+ON_TOP = {"", "__main__", "api", "cli", "selftest"}
+HEAVY = {"jinja2", "matplotlib", "numpy", "pandas", "polars", "pyarrow", "pynvml", "rich", "scipy", "yaml"}
 
 
 def modules() -> list[Path]:

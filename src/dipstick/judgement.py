@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-if TYPE_CHECKING:
-    from dipstick.model import Verdict as Word
+Word = Literal["yes", "partially", "no", "unconfirmed"]
+"""The four words, the same everywhere."""
 
 WEAKEST_FIRST: Final[tuple[Word, ...]] = ("no", "unconfirmed", "partially", "yes")
 

@@ -22,7 +22,7 @@ SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 SCREEN = """\
 The four checks
-✓ yes         dips locked to the steps?   2 of 2 dips start at reward
+✓ yes         dips part of the step?      2 of 2 dips start at reward
 ~ partially   one phase dominates?        generate is 50 % of the path
 ? can't tell  memory spikes explained?    no step fired twice
 ✗ no          slowest job sets the dips?  rho is 0.02

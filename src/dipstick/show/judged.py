@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dipstick.model import Report
 
 _SHORT = {
-    "alignment": "dips locked to the steps?",
+    "alignment": "dips part of the step?",
     "phases": "one phase dominates?",
     "memory_spikes": "memory spikes explained?",
     "stragglers": "slowest job sets the dips?",

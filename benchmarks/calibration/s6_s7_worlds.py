@@ -66,7 +66,9 @@ def loop(rng: np.random.Generator, steps: int) -> FloatArray:
     return np.concatenate([[0.0], np.cumsum(seconds.ravel())])
 
 
-def events(rng: np.random.Generator, edge_s: FloatArray, world: SpikeWorld, long: float) -> dict[str, Schedule]:
+def events(
+    rng: np.random.Generator, edge_s: FloatArray, world: SpikeWorld, long: float
+) -> dict[str, Schedule]:
     """Weight sync each step; checkpoint 3 s and cache clear 11 s before it; cron; twins 0.7 s apart.
 
     ``long`` is the length of the optional events: 1.5 s and 0.2 s are used for onsets, the spike's own
@@ -103,7 +105,7 @@ def spike_onsets(
         onset = np.concatenate([onset, start + rng.uniform(0, 0.3, start.size)])
     w = world.window_s
     filled = 1 - (onset / w) % 1
-    stamps = np.floor(onset / w) * w + w / 2 + np.where(filled >= 0.25, 0.0, w)  # noqa: RUF100
+    stamps = np.floor(onset / w) * w + w / 2 + np.where(filled >= 0.25, 0.0, w)
     return edges[::5], np.unique(stamps), schedules
 
 
@@ -175,7 +177,9 @@ def straggler_run(rng: np.random.Generator, world: StragglerWorld) -> StragglerR
     memory = float(world.truth[2:]) if wander else 0.9
     rise = 0.0 if wander else 0.3
     length = np.exp(0.1 * ar1(rng, n, 0.9) + rise * k)
-    scale = np.exp(0.5 * ar1(rng, n, memory)) if wander else np.exp(0.8 * k) if world.truth == "trend" else length
+    scale = (
+        np.exp(0.5 * ar1(rng, n, memory)) if wander else np.exp(0.8 * k) if world.truth == "trend" else length
+    )
     jobs = np.minimum(CAP_S, MEDIAN_S * scale[:, None] * rng.lognormal(0.0, SIGMA, (n, JOBS)))
     drivers = {
         "longest_job": jobs.max(axis=1),
@@ -192,7 +196,7 @@ def _makespan(jobs: FloatArray) -> FloatArray:
     n = jobs.shape[0]
     group = np.repeat(np.arange(n), JOBS)
     ends = list_schedule(group, jobs.ravel(), np.full(n, SLOTS))
-    return ends.reshape(n, JOBS).max(axis=1)
+    return np.asarray(ends.reshape(n, JOBS).max(axis=1))
 
 
 def _dip_seconds(

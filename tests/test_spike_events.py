@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from dipstick.analysis.spike_events import EventOptions, SpikeVerdicts, judge_schedules, off_beat
+from dipstick.analysis.spike_events import (
+    EventOptions,
+    SpikeVerdicts,
+    judge_schedules,
+    off_beat,
+    same_in_both_halves,
+)
 from dipstick.analysis.spike_schedules import Schedule
 from dipstick.analysis.spike_verdict import Counts, Evidence, detectable_rate, grade, steps_needed
 from dipstick.analysis.stats import Estimate
@@ -203,6 +209,15 @@ class TestLimits:
 
         assert named(judge_schedules(onset, edges, schedules, FINE), "cache").verdict == "no"
 
+    def test_a_cause_of_half_the_run_is_not_one_answer(self) -> None:
+        """Sync brings spikes in the first 50 of 100 steps only."""
+        edges = edges_of(100)
+        schedules = suspects(edges)
+        onset = np.concatenate([background(edges), schedules[0].start_s[:50] + 0.2])
+        sync = named(judge_schedules(onset, edges, schedules, FINE), "sync")
+
+        assert (sync.verdict, sync.codes) == ("unconfirmed", ("NONSTATIONARY",))
+
     def test_every_non_yes_says_what_it_could_have_seen(self) -> None:
         """Cache in 40 steps without a cause: a detectable rate, and the steps for a rate of 0.8."""
         cache = named(judge(40, None), "cache")
@@ -217,6 +232,22 @@ class TestLimits:
         sync = named(judge(20, "sync"), "sync")
 
         assert (sync.detectable, sync.steps_needed) == (None, None)
+
+
+class TestHalves:
+    """Is it one answer for the whole run?"""
+
+    def test_equal_rates_are_steady(self) -> None:
+        """9 of 10 in both halves."""
+        assert same_in_both_halves(np.tile([True] * 9 + [False], 2))
+
+    def test_all_then_nothing_is_not(self) -> None:
+        """10 of 10, then 0 of 10."""
+        assert not same_in_both_halves(np.repeat([True, False], 10))
+
+    def test_short_halves_are_not_compared(self) -> None:
+        """7 and 8 events."""
+        assert same_in_both_halves(np.repeat([True, False], [7, 8]))
 
 
 class TestEachSpike:
@@ -295,6 +326,10 @@ class TestGrade:
     def test_another_schedule_that_does_as_well_is_collinear(self) -> None:
         """Alone it gains 40, beside the others nothing."""
         assert grade(replace(BASE, delta_bic=-3.0)) == ("unconfirmed", ("COLLINEAR",))
+
+    def test_halves_that_disagree_are_no_answer(self) -> None:
+        """Before the effect is looked at."""
+        assert grade(replace(BASE, steady=False)) == ("unconfirmed", ("NONSTATIONARY",))
 
     def test_a_class_with_a_weak_effect_is_unconfirmed(self) -> None:
         """Twins need 0.5 even for "partially"."""

@@ -26,10 +26,12 @@ from dipstick.analysis.stats import Estimate, Reason, excess, fisher_greater, ho
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dipstick.analysis.spike_schedules import BoolArray
     from dipstick.model import FloatArray, Verdict
 
 _NONE_ABOVE, _ASSIGNED_BELOW = 0.8, 0.2
 _BEATS = 3
+_HALF, _HALF_LEVEL = 8, 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class _Tested:
     chance: float
     effect: Estimate
     coverage: float
+    steady: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +218,11 @@ def _test(scene: _Scene, suspect: Suspect) -> _Tested:
     a, b = int(np.sum(hits & fired)), int(np.sum(hits & unfired))
     counts = Counts(n, m, a, b, int(np.sum(opp.fired & ~opp.clean)))
     covered = measure(opp.lo_s[opp.fired], opp.hi_s[opp.fired]) / scene.seconds
+    steady = same_in_both_halves(hits[fired])
     if suspect.kind == "event":
         p = fisher_greater(a, n, b, m) if n and m else float("nan")
         floor = fisher_greater(n, n, 0, m) if n and m else 1.0
-        return _Tested(counts, p, floor, b / m if m else 0.0, newcombe(a, n, b, m), covered)
+        return _Tested(counts, p, floor, b / m if m else 0.0, newcombe(a, n, b, m), covered, steady)
     opt = scene.opt
     edges = off_beat(scene.edge_s, opp.lo_s) if suspect.kind == "clock" else scene.edge_s
     inside = fired & (opp.hi_s <= edges[-1]) if suspect.kind == "clock" else fired
@@ -226,7 +230,20 @@ def _test(scene: _Scene, suspect: Suspect) -> _Tested:
     shift = hit_test(scene.onset_s, windows, edges, scene.rng, opt.draws, 3 * opt.tolerance_s)
     p = shift.p_value if n else float("nan")
     floor = _shift_floor(scene, suspect)
-    return _Tested(counts, p, floor, shift.chance, excess(a, n, shift.chance), covered)
+    return _Tested(counts, p, floor, shift.chance, excess(a, n, shift.chance), covered, steady)
+
+
+def same_in_both_halves(hits: BoolArray) -> bool:
+    """Do the first and the second half of the events differ in their hit rates, at the 1 % level?
+
+    True below 8 events a half. The literal rule ("the 95 % interval of one half excludes the other's
+    estimate") fires in one of six perfectly steady runs.
+    """
+    cut = hits.size // 2
+    if cut < _HALF:
+        return True
+    gap = newcombe(int(hits[:cut].sum()), cut, int(hits[cut:].sum()), hits.size - cut, _HALF_LEVEL)
+    return gap.low <= 0 <= gap.high
 
 
 def off_beat(edge_s: FloatArray, firing_s: FloatArray) -> FloatArray:
@@ -272,7 +289,7 @@ def _result(
         kind=suspect.kind, counts=t.counts, p_adjusted=adjusted, effect=t.effect, p_floor=t.p_floor,
         coverage=t.coverage, delta_bic=bic[0], alone_bic=bic[1], chance=t.chance, alone=not twins,
         taken=any(done[j].verdict in {"yes", "partially"} for j in suspect.shadows if j in done),
-        alpha=scene.opt.alpha, level=scene.opt.alpha / len(scene.suspects),
+        alpha=scene.opt.alpha, level=scene.opt.alpha / len(scene.suspects), steady=t.steady,
     )  # fmt: skip
     verdict, codes = grade(evidence)
     inside = touches(scene.onset_s, scene.onset_s, opp.lo_s[opp.fired], opp.hi_s[opp.fired])

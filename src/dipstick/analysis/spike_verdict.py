@@ -61,6 +61,7 @@ class Evidence:
         chance: Hit rate without the event.
         alone: No twins and no shadow.
         taken: A shadow of it was found guilty itself.
+        steady: The first and the second half of the run do not differ in their hit rates (99 %).
         level: alpha / number of schedules.
     """
 
@@ -77,6 +78,7 @@ class Evidence:
     taken: bool
     alpha: float
     level: float
+    steady: bool = True
 
     @property
     def significant(self) -> bool:
@@ -104,6 +106,8 @@ def _found(e: Evidence) -> Ruling:
         return ("partially" if blame else "unconfirmed"), ("COLLINEAR",)
     if e.delta_bic <= _NEEDED_BIC:  # another schedule does as well, or there are too few spikes
         return "unconfirmed", ("COLLINEAR",) if e.alone_bic > _NEEDED_BIC else ("LOW_N",)
+    if not e.steady:
+        return "unconfirmed", ("NONSTATIONARY",)
     if e.effect.value >= STRONG:
         return "yes", ()
     return ("partially", ()) if e.effect.value >= WEAK else ("unconfirmed", ("LOW_N",))

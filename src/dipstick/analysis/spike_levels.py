@@ -88,19 +88,21 @@ class PhaseMix:
 
 
 def running_quartile(t_s: FloatArray, value: FloatArray, span_s: float) -> FloatArray:
-    """Lower quartile over [t - span/2, t + span/2), taken every span/4 and interpolated between.
+    """Lower quartile over [t - span/2, t + span/2), taken every span/2 and interpolated between.
 
     The quartile, not the median: a phase that takes half of the step would make the median jump between
     its level and the quiet one. Example: a series that is 0 for 60 % of the time and 80 for the rest, in
     turns shorter than the span, has the quartile 0 everywhere.
     """
-    hops = max(1, int(np.ceil((t_s[-1] - t_s[0]) / (span_s / 4))))
+    hops = max(1, int(np.ceil((t_s[-1] - t_s[0]) / (span_s / 2))))
     centre = np.linspace(t_s[0], t_s[-1], hops + 1)
     lo = np.searchsorted(t_s, centre - span_s / 2)
     hi = np.searchsorted(t_s, centre + span_s / 2, side="right")
     seen = hi > lo
-    quartile = [np.quantile(value[a:b], 0.25) for a, b in zip(lo[seen], hi[seen], strict=True)]
-    return np.interp(t_s, centre[seen], np.asarray(quartile))
+    quarter = (hi - lo - 1) // 4  # no interpolation between two samples: np.quantile costs ten times as much
+    parts = zip(lo[seen], hi[seen], quarter[seen], strict=True)
+    quartile = [np.partition(value[a:b], q)[q] for a, b, q in parts]
+    return np.interp(t_s, centre[seen], np.asarray(quartile, dtype=np.float64))
 
 
 def noise_sd(value: FloatArray) -> float:
@@ -122,9 +124,18 @@ def mix_phases(w: Windows, phases: Timeline, slack_s: float) -> PhaseMix:
     level = np.array([r.usual_pct or 0.0 for r in rows])
     known = np.array([float(r.usual_pct is not None) for r in rows])
     sd = np.array([r.sd_pct or 0.0 for r in rows])
-    moved = [window_shares(w.t0 + d, w.t1 + d, phases) for d in (-slack_s, slack_s)]
-    mixes = [s @ level + (1 - s @ known) * w.base for s in (share, *moved)]
-    return PhaseMix(np.max(mixes, axis=0), share @ (sd * known), share, tuple(rows))
+    high = share @ level + (1 - share @ known) * w.base
+    for d in (-slack_s, slack_s):
+        told, covered = (_mean_of(w.t0 + d, w.t1 + d, phases, per_phase) for per_phase in (level, known))
+        high = np.maximum(high, told + (1 - covered) * w.base)
+    return PhaseMix(high, share @ (sd * known), share, tuple(rows))
+
+
+def _mean_of(t0_s: FloatArray, t1_s: FloatArray, phases: Timeline, per_phase: FloatArray) -> FloatArray:
+    """Mean over each window of a value that each phase has: one integral, whatever the number of phases."""
+    spent = np.concatenate(([0.0], np.cumsum(np.diff(phases.edges) * per_phase[phases.codes])))
+    seconds = np.interp(t1_s, phases.edges, spent) - np.interp(t0_s, phases.edges, spent)
+    return seconds / np.maximum(t1_s - t0_s, 1e-9)
 
 
 def window_shares(t0_s: FloatArray, t1_s: FloatArray, phases: Timeline) -> FloatArray:

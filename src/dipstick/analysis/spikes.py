@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dipstick.analysis.design import Timeline
-    from dipstick.model import FloatArray
+    from dipstick.model import FloatArray, IntArray
 
 _HOLE = 3.0  # a window this many sampling periods after the one before it does not follow it
 
@@ -72,7 +72,7 @@ class Spike:
         start_s: Start of the first window of the excursion.
         end_s: End of its last window.
         peak_pct: Highest window mean.
-        baseline_pct: Running lower quartile there.
+        baseline_pct: Running lower quartile, mean over the spike.
         excess_pct: Highest value minus the phase mix; None without phases.
         phase: Phase that covers most of it; None without phases.
         explained_by: The phase whose usual level accounts for it, else None.
@@ -141,7 +141,7 @@ def find_spikes(
     window_s = float(np.median(t1 - t0))
     if phases is None:
         runs = _runs(windows, value - windows.base, np.full(value.size, floor), opt)
-        found = tuple(_spike(windows, run) for run in runs)
+        found = tuple(_spikes(windows, runs))
         return SpikeSet(found, (), noise, window_s, int(value.size), opt)
     mix = mix_phases(windows, phases, opt.slack_s)
     found = _judge_twice(windows, mix, floor, opt)
@@ -186,42 +186,75 @@ def _runs(w: Windows, height: FloatArray, enter: FloatArray, opt: SpikeOptions) 
 def _judge_twice(w: Windows, mix: PhaseMix, floor: float, opt: SpikeOptions) -> tuple[Spike, ...]:
     """What stands out of the phases is unexplained; what only stands out of the neighbourhood has an owner."""
     beyond = _runs(w, w.value - mix.high, np.maximum(floor, opt.phase_factor * mix.sd), opt)
-    found = [_spike(w, run, mix) for run in beyond]
-    for run in _runs(w, w.value - w.base, np.full(w.value.size, floor), opt):
-        extra = any(a < run[1] and run[0] < b for a, b in beyond)
-        owner = _owner(w, run, mix, extra=extra)
-        if owner is not None or not extra:
-            found.append(replace(_spike(w, run, mix), explained_by=owner))
+    seen = _runs(w, w.value - w.base, np.full(w.value.size, floor), opt)
+    extra = _overlap(seen, beyond)
+    owners = _owners(w, seen, mix, extra)
+    found = _spikes(w, beyond, mix)
+    for spike, owner, has_extra in zip(_spikes(w, seen, mix), owners, extra, strict=True):
+        if owner is not None or not has_extra:
+            found.append(replace(spike, explained_by=owner))
     return tuple(sorted(found, key=lambda s: (s.start_s, s.end_s)))
 
 
-def _owner(w: Windows, run: Run, mix: PhaseMix, *, extra: bool) -> str | None:
-    """The phase whose usual level adds most to the run.
+def _overlap(runs: Sequence[Run], others: Sequence[Run]) -> list[bool]:
+    """Which runs share a window with one of the others (both in order, none overlapping its own kind)."""
+    if not runs or not others:
+        return [False] * len(runs)
+    (first, stop), (other_first, other_stop) = np.array(runs).T, np.array(others).T
+    shared: list[bool] = (
+        np.searchsorted(other_first, stop) > np.searchsorted(other_stop, first, side="right")
+    ).tolist()
+    return shared
 
-    Where part of the run stands out of its phase (``extra``), the usual levels must still make up half of
+
+def _sums(values: FloatArray, runs: Sequence[Run]) -> FloatArray:
+    """Sum of the values over each run; values (n,) or (n, k)."""
+    padded = np.concatenate([values, np.zeros_like(values[:1])])  # the last run may end at n
+    sums: FloatArray = np.add.reduceat(padded, np.array(runs).ravel(), axis=0)[::2]
+    return sums
+
+
+def _owners(w: Windows, runs: Sequence[Run], mix: PhaseMix, extra: Sequence[bool]) -> list[str | None]:
+    """The phase whose usual level adds most to each run.
+
+    Where part of a run stands out of its phase (``extra``), the usual levels must still make up half of
     the run's area over the neighbourhood; otherwise the excess is the whole story and the run has no owner.
     """
-    sl = slice(*run)
-    value, base = w.value[sl], w.base[sl]
-    if extra and float(np.sum(np.minimum(value, mix.high[sl]) - base)) < float(np.sum(value - base)) / 2:
-        return None
-    adds = [
-        0.0 if r.usual_pct is None else float(mix.share[sl, p] @ np.maximum(0.0, r.usual_pct - base))
-        for p, r in enumerate(mix.levels)
-    ]
-    best = int(np.argmax(adds))
-    return mix.levels[best].phase if adds[best] > 0 else None
+    if not runs:
+        return []
+    usual = np.array([-np.inf if r.usual_pct is None else r.usual_pct for r in mix.levels])
+    adds = _sums(mix.share * np.maximum(0.0, usual - w.base[:, None]), runs)
+    area = _sums(w.value - w.base, runs)
+    told = _sums(np.minimum(w.value, mix.high) - w.base, runs)
+    best = np.argmax(adds, axis=1)
+    owned = (adds[np.arange(len(runs)), best] > 0) & ((told >= area / 2) | ~np.array(extra))
+    return [mix.levels[p].phase if yes else None for p, yes in zip(best, owned, strict=True)]
 
 
-def _spike(w: Windows, run: Run, mix: PhaseMix | None = None) -> Spike:
-    sl = slice(*run)
-    peak = run[0] + int(np.argmax(w.value[sl]))
-    excess = phase = None
-    if mix is not None:
-        excess = float(np.max(w.value[sl] - mix.high[sl]))
-        phase = mix.levels[int(np.argmax(mix.share[sl].sum(axis=0)))].phase
-    start, end = float(w.t0[run[0]]), float(w.t1[run[1] - 1])
-    return Spike(start, end, float(w.value[peak]), float(w.base[peak]), excess, phase, None)
+def _spikes(w: Windows, runs: Sequence[Run], mix: PhaseMix | None = None) -> list[Spike]:
+    """The runs as spikes, without owners."""
+    if not runs:
+        return []
+    bounds = np.array(runs)
+    first, length = bounds[:, 0], np.diff(bounds, axis=1)[:, 0]
+    base = _sums(w.base, runs) / length
+    peak = _peaks(w.value, bounds)
+    excess = _peaks(w.value - mix.high, bounds) if mix is not None else None
+    phase = np.argmax(_sums(mix.share, runs), axis=1) if mix is not None else None
+    return [
+        Spike(
+            float(w.t0[first[i]]), float(w.t1[first[i] + length[i] - 1]), float(peak[i]), float(base[i]),
+            None if excess is None else float(excess[i]),
+            None if phase is None or mix is None else mix.levels[phase[i]].phase, None,
+        )
+        for i in range(len(runs))
+    ]  # fmt: skip
+
+
+def _peaks(values: FloatArray, bounds: IntArray) -> FloatArray:
+    """Highest value of each run."""
+    padded = np.append(values, -np.inf)
+    return np.asarray(np.maximum.reduceat(padded, bounds.ravel())[::2])
 
 
 def _count(

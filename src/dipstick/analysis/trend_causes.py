@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _HALF = 0.5
 _FEWEST = 8
+_MOST_VALUES, _FEWEST_DRAWS = 1_000_000, 199
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ def share_explained(
     table = np.column_stack([step, covariate[keep], y[keep]])
     if table.shape[0] < _FEWEST:
         return Estimate(float("nan"), float("-inf"), float("inf"))
+    draws = min(draws, max(_FEWEST_DRAWS, _MOST_VALUES // table.shape[0]))
     index = step_draws(rng, table.shape[0], draws, block_length(table.shape[0]))
     return percentile_interval(float(_shares(table[None])[0]), _shares(table[index]))
 

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 
 from dipstick import phases
+from dipstick.analysis.loop import build_loop
 from dipstick.model import HOLLOW_STATES, STATES
-from dipstick.recording.schema import TABLES, TIME_COLUMNS
+from dipstick.recording.schema import TABLES, TIME_COLUMNS, Schema, frame_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,12 +24,40 @@ if TYPE_CHECKING:
     from dipstick.analysis.waits import Meetings
     from dipstick.recording.reader import Recording
 
+_INT, _REAL, _TEXT = pl.Int64(), pl.Float64(), pl.String()
+_SPAN: Schema = {"t0_s": _REAL, "t1_s": _REAL}
+SCHEMAS: dict[str, Schema] = {
+    "phase_pieces": {"rank": _INT, "phase": _TEXT, **_SPAN, "seconds": _REAL, "step": _INT},
+    "phase_rows": {
+        "rank": _INT, "phase": _TEXT, "seconds": _REAL, "share": _REAL, "count": _INT, "util_mean_pct": _REAL,
+        "hollow_s": _REAL,
+    },
+    "steps": {"rank": _INT, "step": _INT, **_SPAN, "seconds": _REAL},
+    "cycles": {"step": _INT, **_SPAN, "seconds": _REAL},
+    "waits": {
+        "barrier": _TEXT, "step": _INT, "rank": _INT, "arrival_s": _REAL, "release_s": _REAL, "wait_s": _REAL,
+        "late_rank": _INT, "because": _TEXT,
+    },
+    "states": {
+        "host": _TEXT, "gpu": _INT, "rank": _INT, **_SPAN, "util_pct": _REAL, "state": _TEXT, "busy_s": _REAL,
+        "hollow_s": _REAL,
+    },
+    "dips": {
+        "host": _TEXT, "gpu": _INT, "start_s": _REAL, "end_s": _REAL, "seconds": _REAL, "depth_pct": _REAL,
+        "baseline_pct": _REAL, "deficit_gpu_s": _REAL, "phase": _TEXT, "boundary_lag_s": _REAL, "series": _TEXT,
+        "scope": _TEXT,
+    },
+}  # fmt: skip
+"""Columns of the derived tables; a table without rows still has them, so that every query can be asked."""
+
 DERIVED: dict[str, str] = {
-    "phase_pieces": "exclusive phases inside the window: rank, phase, t0_s, t1_s, seconds, step",
-    "steps": "steps: rank, step, t0_s, t1_s, seconds",
-    "waits": "arrivals at barriers: barrier, step, rank, arrival_s, release_s, wait_s, late_rank, because",
-    "states": "classification windows: host, gpu, rank, t0_s, t1_s, util_pct, state, busy_s, hollow_s",
-    "dips": "dips: gpu (null: the job), start_s, end_s, depth_pct, phase, series, scope ...",
+    "phase_pieces": "exclusive phases inside the analysis window",
+    "phase_rows": "the same summed by rank and phase, with mean utilization",
+    "steps": "steps as the framework brackets them",
+    "cycles": "steps from last barrier to last barrier, the unit of the statistics",
+    "waits": "arrivals at barriers, and what the late rank was doing",
+    "states": "classification windows over the whole recording",
+    "dips": "dips; gpu is null for the job's",
 }
 
 
@@ -40,25 +69,24 @@ def recorded(recording: Recording, name: str) -> pl.DataFrame:
 
 
 def derived(findings: Findings, name: str) -> pl.DataFrame:
-    """One table of ``DERIVED``, from finished findings."""
-    builders: dict[str, Callable[[Findings], pl.DataFrame]] = {
-        "phase_pieces": lambda f: _stack(_pieces(t) for t in f.timelines),
-        "steps": lambda f: _stack(_steps(t) for t in f.timelines),
-        "waits": lambda f: _stack(_waits(m) for m in f.meetings),
-        "states": lambda f: _stack(_states(g) for g in f.gpus),
+    """One table of ``DERIVED``, from finished findings; columns and types are those of ``SCHEMAS``."""
+    builders: dict[str, Callable[[Findings], Iterable[pl.DataFrame]]] = {
+        "phase_pieces": lambda f: map(_pieces, f.timelines),
+        "phase_rows": _phase_rows,
+        "steps": lambda f: map(_steps, f.timelines),
+        "cycles": _cycles,
+        "waits": lambda f: map(_waits, f.meetings),
+        "states": lambda f: map(_states, f.gpus),
         "dips": _dips,
     }
-    return builders[name](findings)
+    schema = SCHEMAS[name]
+    parts = [part.cast(schema) for part in builders[name](findings)]  # type: ignore[arg-type] # Schema is a mapping of types
+    return pl.concat([pl.DataFrame(schema=schema), *parts])
 
 
 def names() -> tuple[str, ...]:
     """Every table that can be asked for."""
     return (*TABLES, *DERIVED)
-
-
-def _stack(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    parts = list(frames)
-    return pl.concat(parts) if parts else pl.DataFrame()
 
 
 def _pieces(timeline: RankTimeline) -> pl.DataFrame:
@@ -73,6 +101,13 @@ def _pieces(timeline: RankTimeline) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def _phase_rows(findings: Findings) -> Iterable[pl.DataFrame]:
+    names_ = list(SCHEMAS["phase_rows"])
+    rows = findings.breakdown.rows if findings.breakdown else ()
+    listed = [[getattr(row, name) for name in names_] for row in rows]
+    return [pl.DataFrame(listed, names_, orient="row", infer_schema_length=None)] if listed else []
+
+
 def _named(names_: tuple[str, ...], code: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> pl.Series:
     return pl.Series(np.asarray(names_, dtype=object)[code], dtype=pl.String)
 
@@ -85,6 +120,19 @@ def _steps(timeline: RankTimeline) -> pl.DataFrame:
             "t1_s": steps.t1 / 1e9, "seconds": (steps.t1 - steps.t0) / 1e9,
         }
     )  # fmt: skip
+
+
+def _cycles(findings: Findings) -> Iterable[pl.DataFrame]:
+    steps = build_loop(findings.timelines, pl.DataFrame(schema=frame_schema("jobs")), {})
+    if steps is None:
+        return []
+    columns = {
+        "step": steps.number,
+        "t0_s": steps.start_s,
+        "t1_s": steps.end_s,
+        "seconds": steps.loop.measured,
+    }
+    return [pl.DataFrame(columns)]
 
 
 def _waits(meeting: Meetings) -> pl.DataFrame:
@@ -116,7 +164,7 @@ def _states(gpu: Gpu) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _dips(findings: Findings) -> pl.DataFrame:
+def _dips(findings: Findings) -> Iterable[pl.DataFrame]:
     rows = [
         {
             "host": d.host, "gpu": d.gpu, "start_s": d.start_s, "end_s": d.end_s, "seconds": d.end_s - d.start_s,
@@ -125,4 +173,4 @@ def _dips(findings: Findings) -> pl.DataFrame:
         }
         for d in (*findings.dips, *findings.job_dips)
     ]  # fmt: skip
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame()
+    return [pl.DataFrame(rows, infer_schema_length=None)] if rows else []

@@ -7,7 +7,7 @@ all-reduce). A framework that lacks one of them has one stage less.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,8 @@ STAGE_ENDS: tuple[tuple[str, str], ...] = (
 )
 """(label, phase whose last end in the step is the rank's arrival)."""
 LEFT_OUT = (*phases.WAIT_PHASES, "unattributed", "startup", "teardown")
+MOST_WITH_JOBS = 0.9
+"""Share of (step, rank) pairs that must have reward jobs; the others (no completion was valid) count as 0 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Steps:
         labels: The barriers at the stages' ends, in order.
         start_s, end_s: (K,) last-barrier exit before, and of, each step (s since start).
         arrive_s: (K, S, R) when each rank arrived at each of them; the latest is the exit.
+        ranks: (R,) the framework's number of each rank: a rank without steps has no place here.
+        workers: (rank, pid) of each worker that ``loop.jobs`` knows by its position here, in the order of pids.
     """
 
     loop: Loop
@@ -49,6 +53,8 @@ class Steps:
     start_s: FloatArray
     end_s: FloatArray
     arrive_s: FloatArray
+    ranks: tuple[int, ...] = ()
+    workers: tuple[tuple[int, int], ...] = ()
 
     @property
     def exit_s(self) -> FloatArray:
@@ -61,6 +67,9 @@ def build_loop(
     timelines: Sequence[RankTimeline], jobs: pl.DataFrame, gpus: Mapping[int, int]
 ) -> Steps | None:
     """The loop of the steps that every rank completed; None where there are fewer than two.
+
+    Steps that end before an earlier one does (numbers that start again after a restart) are left out. A phase
+    that comes back after its barrier (generation of an evaluation) moves what follows into its stage.
 
     Args:
         timelines: Ranks with their waits painted in.
@@ -77,8 +86,18 @@ def build_loop(
         number = np.intersect1d(number, other)
     if len(number) < 2:  # noqa: PLR2004 - one step has no step before it
         return None
-    arrive = np.stack([at[np.searchsorted(have, number)] for _, have, at in stages], axis=1)
-    return _assemble(present, [label for label, _, _ in stages], number, arrive, jobs, gpus)
+    found_at = np.stack([at[np.searchsorted(have, number)] for _, have, at in stages], axis=1)
+    arrive: IntArray = np.maximum.accumulate(found_at, axis=1)
+    later = _later(arrive[:, -1].max(axis=1), _first_start(present))
+    if later.sum() < 2:  # noqa: PLR2004 - as above
+        return None
+    return _assemble(present, [label for label, _, _ in stages], number[later], arrive[later], jobs, gpus)
+
+
+def _later(end: IntArray, start: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Which ends lie after all ends before them (and after the start)."""
+    before = np.maximum.accumulate(np.concatenate([[start], end[:-1]]))
+    return np.asarray(end > before)
 
 
 def _ends(timelines: Sequence[RankTimeline], phase: str) -> tuple[IntArray, IntArray]:
@@ -129,9 +148,10 @@ def _assemble(
         gap=np.zeros(len(number)),
         measured=(exits[:, -1] - before_exit) / 1e9,
         gpus=np.asarray([max(gpus.get(t.rank, 1), 1) for t in timelines], np.int64),
-        jobs=_jobs(timelines, number, jobs),
     )
-    return Steps(loop, number, tuple(labels), before_exit / 1e9, exits[:, -1] / 1e9, arrive / 1e9)
+    ranks = tuple(t.rank for t in timelines)
+    steps = Steps(loop, number, tuple(labels), before_exit / 1e9, exits[:, -1] / 1e9, arrive / 1e9, ranks)
+    return _with_jobs(steps, timelines, jobs)
 
 
 def _first_start(timelines: Sequence[RankTimeline]) -> int:
@@ -148,41 +168,42 @@ def _spent(timeline: RankTimeline, arrive: IntArray) -> FloatArray:
     return spent
 
 
-def _jobs(timelines: Sequence[RankTimeline], number: IntArray, jobs: pl.DataFrame) -> Jobs | None:
-    """The reward jobs of the kept steps, in submission order; None unless every step and rank has some."""
-    ranks = [t.rank for t in timelines]
-    rows = jobs.filter(pl.col("step").is_in(number.tolist()) & pl.col("rank").is_in(ranks)).drop_nulls(
-        ["submitted_ns", "t0_ns", "t1_ns", "pid"]
-    )
+def _with_jobs(steps: Steps, timelines: Sequence[RankTimeline], jobs: pl.DataFrame) -> Steps:
+    """The same with the reward jobs of its steps, if nearly every step and rank has some."""
+    number, ranks = steps.number, list(steps.ranks)
+    mine = jobs.filter(pl.col("step").is_in(number.tolist()) & pl.col("rank").is_in(ranks))
+    rows = mine.drop_nulls(["submitted_ns", "t0_ns", "t1_ns", "pid"])
     row = rows.with_columns(
         pl.Series("k", np.searchsorted(number, rows["step"].to_numpy()), pl.Int64),
         pl.Series("r", [ranks.index(rank) for rank in rows["rank"].to_list()], pl.Int64),
     ).sort("k", "r", "submitted_ns", maintain_order=True)
     group = (row["k"] * len(ranks) + row["r"]).to_numpy()
-    if len(np.unique(group)) < len(number) * len(ranks):
-        return None
-    return _as_jobs(timelines, number, row, group)
-
-
-def _as_jobs(timelines: Sequence[RankTimeline], number: IntArray, row: pl.DataFrame, group: IntArray) -> Jobs:
-    sent, begun, ended = (row[c].to_numpy() for c in ("submitted_ns", "t0_ns", "t1_ns"))
-    groups = len(number) * len(timelines)
-    first = np.full(groups, np.iinfo(np.int64).max)
-    np.minimum.at(first, group, sent)
-    last = np.zeros(groups, np.int64)
-    np.maximum.at(last, group, ended)
-    shape = (len(number), len(timelines))
+    if len(np.unique(group)) < MOST_WITH_JOBS * len(number) * len(ranks):
+        return steps
     reward = np.stack([_reward_s(t, number) for t in timelines], axis=1)
-    slots = row.group_by("r").agg(pl.col("pid").n_unique()).sort("r")["pid"].to_numpy().astype(np.int64)
-    return Jobs(
+    found, workers = _as_jobs(row, group, reward)
+    named = tuple((ranks[r], pid) for r, pid in workers)
+    return replace(steps, loop=replace(steps.loop, jobs=found), workers=named)
+
+
+def _as_jobs(row: pl.DataFrame, group: IntArray, reward: FloatArray) -> tuple[Jobs, list[tuple[int, int]]]:
+    """The jobs in submission order, and (position of the rank, pid) of each worker."""
+    sent, begun, ended = (row[c].to_numpy() for c in ("submitted_ns", "t0_ns", "t1_ns"))
+    first, last = np.full(reward.size, np.iinfo(np.int64).max), np.zeros(reward.size, np.int64)
+    np.minimum.at(first, group, sent)
+    np.maximum.at(last, group, ended)
+    spread = np.where(np.bincount(group, minlength=reward.size) > 0, last - first, 0) / 1e9
+    pair, worker = np.unique(row.select("pid", "r").to_numpy(), axis=0, return_inverse=True)
+    jobs = Jobs(
         step=row["k"].to_numpy(),
         rank=row["r"].to_numpy(),
         seconds=(ended - begun) / 1e9,
-        slots=slots,
-        outside=np.maximum(reward - ((last - first) / 1e9).reshape(shape), 0.0),
+        slots=np.maximum(np.bincount(pair[:, 1], minlength=reward.shape[1]), 1),
+        outside=np.maximum(reward - spread.reshape(reward.shape), 0.0),
         submitted=(sent - first[group]) / 1e9,
-        worker=np.unique(row["pid"].to_numpy(), return_inverse=True)[1].astype(np.int64),
+        worker=worker.ravel().astype(np.int64),
     )
+    return jobs, [(int(r), int(pid)) for pid, r in pair]
 
 
 def _reward_s(timeline: RankTimeline, number: IntArray) -> FloatArray:

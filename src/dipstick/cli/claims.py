@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 NAME = "claims"
 WORDS = ("list", "show", "check")
-BUILT_IN = 7
-"""Claims of the scorecard; they come first in a report."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -73,20 +71,35 @@ def _check(args: Namespace, talk: Talk) -> int:
     from pathlib import Path  # noqa: PLC0415 - --help stays light
 
     from dipstick import explain  # noqa: PLC0415 - loads Polars
+    from dipstick.verdicts.scorecard import scorecard  # noqa: PLC0415 - loads NumPy
 
     if not args.names:
         raise UsageError("which recording?", fix="dipstick claims check RUN [claims.yaml] [--claim TEXT]")
     run_name, *files = args.names
     report = explain(run_name, claims_files=[Path(f) for f in files], claims=args.claim, repo=args.repo)
-    own = report.claims[BUILT_IN:] if files or args.claim else report.claims
+    first = len(scorecard()) if files or args.claim else 0  # the built-in ones come first in a report
+    own = report.claims[first:]
     if args.json:
-        from dipstick.show.json import claims_document  # noqa: PLC0415 - --help stays light
+        from dipstick.show.json import document  # noqa: PLC0415 - --help stays light
 
-        answer_json({"claims": claims_document(own)})
+        answer_json({"claims": (document(report)["claims"] or [])[first:]})
     else:
-        answer("\n".join(_verdict(claim) for claim in own))
-    talk.next(["dipstick", "explain", run_name, "--receipts", "claims"], "the receipts")
+        answer("\n".join(_verdict(claim) for claim in own) or "no claims")
+        talk.next([*_same_command(args), "--json"], "the numbers and receipts")
     return EXIT_FAIL_ON if _fails(own, args.fail_on) else EXIT_ANSWERED
+
+
+def _same_command(args: Namespace) -> list[str]:
+    """The words that ask for these claims again."""
+    repo = ["--repo", args.repo] if args.repo else []
+    return [
+        "dipstick",
+        "claims",
+        "check",
+        *args.names,
+        *(w for c in args.claim for w in ("--claim", c)),
+        *repo,
+    ]
 
 
 def _fails(judged: tuple[Claim, ...], level: str | None) -> bool:

@@ -1,8 +1,9 @@
 """Derive a number again: SQL over a recording's tables.
 
 Every receipt of a report names such a query. Recorded tables (gpu, spans, jobs ...) have their times in
-seconds beside the nanoseconds; derived ones (phase_pieces, steps, waits, states, dips) hold what the analysis
-worked out. Without SQL the tables and their columns are listed.
+seconds beside the nanoseconds; derived ones (phase_pieces, steps, waits, states, dips ...) hold what the
+analysis worked out. Without SQL the tables and their columns are listed. A query sees these tables and nothing
+else: functions that read files or URLs are refused.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from dipstick.recording.reader import Recording
 
 NAME = "query"
+_NEWLINE = "\n"
+_TOKEN = re.compile(
+    r"""(?P<text>'(?:[^']|'')*')|(?P<name>"(?:[^"]|"")*"|`[^`]*`)|(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<other>.)""",
+    re.DOTALL,
+)
+_READER = re.compile(r"\b(?:read|scan)_\w+", re.IGNORECASE)
+_OTHER_STRING = re.compile(r"[\w&]''|\$")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -55,7 +63,8 @@ def _ask(recording: Recording, sql: str) -> pl.DataFrame:
     from dipstick.analysis import frames  # noqa: PLC0415 - loads NumPy
     from dipstick.analysis.pipeline import analyse  # noqa: PLC0415 - loads NumPy
 
-    words = set(re.findall(r"\w+", sql))
+    sql = only_tables(sql)
+    words = {word.lower() for word in re.findall(r"\w+", sql)}
     wanted = [name for name in frames.names() if name in words]
     findings = analyse(recording) if any(name in frames.DERIVED for name in wanted) else None
     tables = {
@@ -66,12 +75,34 @@ def _ask(recording: Recording, sql: str) -> pl.DataFrame:
     }
     try:
         return pl.SQLContext(tables, eager=True).execute(sql)
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeError) as error:
         known = ", ".join(frames.names())
         raise UsageError(
-            f"the query failed: {str(error).splitlines()[0]}",
+            f"the query failed: {str(error).partition(_NEWLINE)[0]}",
             fix=f"tables: {known}; columns: dipstick query RUN",
         ) from error
+
+
+def only_tables(sql: str) -> str:
+    """The query without comments, if it can read nothing but the recording's tables.
+
+    Polars' SQL can read any file, and URLs: ``FROM read_csv('/etc/passwd')``. Whoever wrote the query (a page
+    that somebody sent, an agent), only the recording is to be read. Names inside strings are no functions.
+    Comments go, and strings with a prefix (``E'...'``, ``$$``) are refused: Polars might see their ends elsewhere.
+
+    Raises:
+        UsageError: A function that reads files, or a string with a prefix.
+    """
+    tokens = [(match.lastgroup, match[0]) for match in _TOKEN.finditer(sql)]
+    outside = "".join("''" if kind == "text" else part for kind, part in tokens if kind != "comment")
+    found = _READER.search(outside)
+    if found:
+        raise UsageError(
+            f"{found[0].lower()} reads from outside the recording", fix="tables: dipstick query RUN"
+        )
+    if _OTHER_STRING.search(outside):
+        raise UsageError("strings are 'in single quotes', without a letter or $ before them")
+    return "".join(" " if kind == "comment" else part for kind, part in tokens)
 
 
 def _catalogue(recording: Recording) -> pl.DataFrame:

@@ -13,26 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dipstick.analysis.design import (
-    Telemetry,
-    base_name,
-    move_starts,
-    parts_for,
-    phase_shares,
-    same_columns,
-    split_phase,
-)
-from dipstick.analysis.gram import (
-    Sums,
-    condition_number,
-    explained,
-    inflation,
-    membership,
-    merge_collinear,
-    nonnegative,
-    squared_error,
-    step_sums,
-    total_sums,
+from dipstick.analysis.design import base_name, same_columns
+from dipstick.analysis.gram import condition_number, inflation, membership, merge_collinear, nonnegative
+from dipstick.analysis.overlap_rows import (
+    GRID_S,
+    Near,
+    Rows,
+    cut_drain,
+    moved_start,
+    nearest,
+    profile,
+    refine,
+    select_rows,
 )
 from dipstick.analysis.stats import (
     Estimate,
@@ -49,9 +41,8 @@ from dipstick.analysis.stats import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
+    from dipstick.analysis.design import Telemetry
 
-GRID_S = 0.25
 LAG_GRID = np.arange(-5.0, 5.0 + GRID_S / 2, GRID_S)
 DRAWS = 500
 MAX_VIF = 10.0
@@ -88,7 +79,7 @@ class OverlapFit:
     """Levels per phase, the common lag and how well they explain the samples.
 
     Attributes:
-        levels: One a column, in the timeline's order.
+        levels: One a column, in the timeline's order; last those that no sample touches.
         lag_s: The lag delta of the telemetry behind the log, with its step-bootstrap interval. Only the
             sum of clock skew and true lag can be seen.
         at_grid_edge: The lag is the first or last of the grid: a bound, not an estimate.
@@ -136,31 +127,6 @@ class OverlapFit:
         return percentile_interval(one.value - two.value, self.draws[:, i] - self.draws[:, j])
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Samples of all GPUs that are usable at every lag of the grid, sorted by step."""
-
-    telemetry: tuple[Telemetry, ...]
-    ts: tuple[FloatArray, ...]
-    order: IntArray
-    y: FloatArray
-    step: IntArray
-    steps: int
-    available: int
-
-    def design(self, window: float, lag: float) -> FloatArray:
-        """Shares at one lag, shape (rows, columns); rows in the order of ``y``."""
-        parts = [
-            phase_shares(t.timeline, ts - lag, window) for t, ts in zip(self.telemetry, self.ts, strict=True)
-        ]
-        return np.concatenate(parts)[self.order]
-
-    @property
-    def stamps(self) -> FloatArray:
-        """All stamps in the order of ``y``."""
-        return np.concatenate(self.ts)[self.order]
-
-
 # -- public ----------------------------------------------------------------------------------------
 
 
@@ -192,15 +158,15 @@ def fit_overlap(
     Errors:
         The 95 % intervals cover 92-97 % at 20-40 steps, W = 1 or 15 s (benchmarks/calibration, S4).
     """
-    cut = _cut(telemetry, split, step_starts, window)
+    cut = cut_drain(telemetry, split, step_starts, window)
     reach = (float(lags.min()), float(lags.max()))
-    rows = _rows(cut, window, step_starts, reach, MAX_ROWS)
+    rows = select_rows(cut, window, step_starts, reach, MAX_ROWS)
     if rows.y.size == 0:
         return None
-    errors = _profile(_rows(cut, window, step_starts, reach, PROFILE_ROWS), window, lags)
+    errors = profile(select_rows(cut, window, step_starts, reach, PROFILE_ROWS), window, lags)
     lag = float(lags[np.argmin(errors)])
     weights = step_weights(step_draws(rng, rows.steps, draws), rows.steps)
-    near = _refine(rows, window, lag, np.concatenate([np.ones((1, rows.steps)), weights]))
+    near = refine(rows, window, lag, np.concatenate([np.ones((1, rows.steps)), weights]))
     return _levels(rows, window, near, edge=lag in reach)
 
 
@@ -220,9 +186,9 @@ def estimate_window(
     span = (float(lags.min()), float(lags.max()) + longest - min(candidates))
     errors = {}
     for window in candidates:
-        cut = _cut(telemetry, split, step_starts, longest)
-        rows = _rows(cut, window, step_starts, span, PROFILE_ROWS)
-        errors[window] = float(min(_profile(rows, window, lags)) / max(1, rows.y.size))
+        cut = cut_drain(telemetry, split, step_starts, longest)
+        rows = select_rows(cut, window, step_starts, span, PROFILE_ROWS)
+        errors[window] = float(min(profile(rows, window, lags)) / max(1, rows.y.size))
     return min(errors, key=errors.__getitem__), errors
 
 
@@ -242,20 +208,15 @@ def phase_lag(
     A result at +-``reach`` is a bound. At W = D = 15 s the result is not better than about 1 s (methods, 3.2). None without usable samples.
     """
     moves = np.arange(-reach, reach + GRID_S / 2, GRID_S)
-    cut = _cut(telemetry, "generate", step_starts, window)
-    rows = _rows(cut, window, step_starts, (lag, lag), MAX_ROWS)
+    cut = cut_drain(telemetry, "generate", step_starts, window)
+    rows = select_rows(cut, window, step_starts, (lag, lag), MAX_ROWS)
     if rows.y.size == 0:
         return None
     first = next(n for n in same_columns(cut) if base_name(n) == phase)
-    designs = [_moved(rows, first, by).design(window, lag) for by in moves]
+    designs = [moved_start(rows, first, by).design(window, lag) for by in moves]
     weights = step_weights(step_draws(rng, rows.steps, DRAWS), rows.steps)
-    near = _near(designs, rows, np.concatenate([np.ones((1, rows.steps)), weights]), moves)
+    near = nearest(designs, rows, np.concatenate([np.ones((1, rows.steps)), weights]), moves)
     return near.estimate()
-
-
-def _moved(rows: _Rows, phase: str, by: float) -> _Rows:
-    moved = (replace(t, timeline=move_starts(t.timeline, phase, by)) for t in rows.telemetry)
-    return replace(rows, telemetry=tuple(moved))
 
 
 def unexplained(
@@ -280,106 +241,7 @@ def unexplained(
     )
 
 
-# -- rows ------------------------------------------------------------------------------------------
-
-
-def _cut(
-    telemetry: Sequence[Telemetry], split: str | None, step_starts: FloatArray, window: float
-) -> tuple[Telemetry, ...]:
-    if split is None or split not in telemetry[0].timeline.names:
-        return tuple(telemetry)
-    parts = parts_for(telemetry[0], split, step_starts.size, window)
-    return tuple(replace(t, timeline=split_phase(t.timeline, split, step_starts, parts)) for t in telemetry)
-
-
-def _rows(
-    telemetry: tuple[Telemetry, ...],
-    window: float,
-    step_starts: FloatArray,
-    lags: tuple[float, float],
-    most: int,
-) -> _Rows:
-    """Keeps samples whose window lies inside the log at every lag; thins to evenly spaced steps."""
-    kept = [_inside(t, window, lags) for t in telemetry]
-    available = sum(int(k.sum()) for k in kept)
-    every = max(1, -(-available // most))
-    ts, y, step = [], [], []
-    for t, keep in zip(telemetry, kept, strict=True):
-        number = np.searchsorted(step_starts, t.ts, side="right") - 1
-        use = keep & (number % every == 0) if step_starts.size >= 8 * every else keep
-        ts.append(t.ts[use])
-        y.append(t.util[use])
-        step.append(number[use])
-    number = np.concatenate(step)
-    order = np.argsort(number, kind="stable")
-    _, compact = np.unique(number[order], return_inverse=True)
-    steps = int(compact.max()) + 1 if compact.size else 0
-    values = np.concatenate(y)[order]
-    return _Rows(telemetry, tuple(ts), order, values, compact.astype(np.int64), steps, available)
-
-
-def _inside(t: Telemetry, window: float, lags: tuple[float, float]) -> npt.NDArray[np.bool_]:
-    first, last = t.timeline.edges[0], t.timeline.edges[-1]
-    inside: npt.NDArray[np.bool_] = (
-        np.isfinite(t.util) & (t.ts - lags[1] - window >= first) & (t.ts - lags[0] <= last)
-    )
-    return inside
-
-
-# -- lag and levels --------------------------------------------------------------------------------
-
-
-def _profile(rows: _Rows, window: float, lags: FloatArray) -> FloatArray:
-    """Squared error of the best non-negative levels at each lag."""
-    sums = [total_sums(rows.design(window, lag), rows.y) for lag in lags]
-    return np.array([float(squared_error(s, nonnegative(s.gram, s.cross))) for s in sums])
-
-
-@dataclass(frozen=True, slots=True)
-class _Near:
-    """The chosen candidate of each draw; draw 0 is the run itself.
-
-    Attributes:
-        at: Lag (or move) of each draw in seconds, shape (1 + draws,).
-        sums: X'X, X'y, y'y of each draw at its own candidate.
-        step: Distance of two candidates in seconds.
-    """
-
-    at: FloatArray
-    sums: Sums
-    step: float
-
-    def estimate(self) -> Estimate:
-        """The run's own candidate; the draws' interval is widened by half a grid step."""
-        inner = percentile_interval(float(self.at[0]), self.at[1:])
-        return replace(inner, low=inner.low - self.step / 2, high=inner.high + self.step / 2)
-
-
-def _near(designs: Sequence[FloatArray], rows: _Rows, weights: FloatArray, grid: FloatArray) -> _Near:
-    """Per draw the candidate design with the smallest squared error (unconstrained)."""
-    drawn = [step_sums(design, rows.y, rows.step, rows.steps).weighted(weights) for design in designs]
-    best = np.argmax([explained(d.gram, d.cross) for d in drawn], axis=0)
-    draw = np.arange(weights.shape[0])
-    gram, cross = np.stack([d.gram for d in drawn]), np.stack([d.cross for d in drawn])
-    chosen = Sums(gram[best, draw], cross[best, draw], drawn[0].square)
-    return _Near(grid[best], chosen, float(grid[1] - grid[0]))
-
-
-def _refine(rows: _Rows, window: float, lag: float, weights: FloatArray) -> _Near:
-    """Profiles around ``lag`` for every draw, on a five times finer grid while the draws agree.
-
-    Starts at +-3 s in steps of 0.25 s; ends at steps of 0.05 or 0.01 s where the sampling supports it.
-    """
-    for step, reach in ((GRID_S, 12), (GRID_S / 5, 7), (GRID_S / 25, 7)):
-        grid = lag + step * np.arange(-reach, reach + 1, dtype=np.float64)
-        near = _near([rows.design(window, d) for d in grid], rows, weights, grid)
-        lag = float(near.at[0])
-        if np.abs(near.at - lag).max() > step:
-            break
-    return near
-
-
-def _levels(rows: _Rows, window: float, near: _Near, *, edge: bool) -> OverlapFit:
+def _levels(rows: Rows, window: float, near: Near, *, edge: bool) -> OverlapFit:
     """Merges what cannot be told apart, then levels with intervals, each draw at its own lag."""
     names = same_columns(rows.telemetry)
     groups = merge_collinear(near.sums.gram[0], tuple(base_name(n) for n in names), MAX_VIF)
@@ -399,7 +261,8 @@ def _levels(rows: _Rows, window: float, near: _Near, *, edge: bool) -> OverlapFi
                 _exposure(columns[:, i], rows.step),
             )
             for i, g in enumerate(groups)
-        ),
+        )
+        + _untouched(rows, names, groups),
         lag_s=near.estimate(),
         at_grid_edge=edge,
         r2=1 - float(rest @ rest) / max(1e-12, float(((rows.y - rows.y.mean()) ** 2).sum())),
@@ -413,6 +276,16 @@ def _levels(rows: _Rows, window: float, near: _Near, *, edge: bool) -> OverlapFi
         residual_ts=rows.stamps,
         residual_z=robust_z(rest),
     )
+
+
+def _untouched(
+    rows: Rows, names: tuple[str, ...], groups: tuple[tuple[int, ...], ...]
+) -> tuple[PhaseLevel, ...]:
+    """Phases that took time but fell between the samples: said, not left out."""
+    seconds = np.sum([t.timeline.seconds() for t in rows.telemetry], axis=0)
+    seen = {i for group in groups for i in group}
+    missed = [n for i, n in enumerate(names) if i not in seen and seconds[i] > 0]
+    return tuple(PhaseLevel(n, None, float("nan"), 0, 0, ("COARSE",)) for n in missed)
 
 
 def _union(names: tuple[str, ...], group: tuple[int, ...]) -> str:

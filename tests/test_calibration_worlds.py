@@ -61,6 +61,19 @@ class TestSpikes:
 
         assert np.mean(onsets) == pytest.approx(20, abs=2)
 
+    @pytest.mark.parametrize(("background", "period"), [("L", 60.0), ("L/2", 30.0), ("0.37L", 22.2)])
+    def test_a_process_of_its_own_keeps_its_period(self, background: str, period: float) -> None:
+        """Whatever the steps do; stamps are quantised to 1 s."""
+        _, onset, _ = spike_onsets(rng(), replace(BASE, background=background))
+
+        assert np.diff(onset).mean() == pytest.approx(period, abs=0.1)
+
+    def test_a_growing_background_is_denser_at_the_end(self) -> None:
+        """Three quarters of it in the second half."""
+        edges, onset, _ = spike_onsets(rng(), replace(BASE, background="growing"))
+
+        assert np.mean(onset > edges[-1] / 2) == pytest.approx(0.75, abs=0.1)
+
     def test_nine_of_ten_events_of_the_cause_bring_a_spike(self) -> None:
         """Sync."""
         _, onset, schedules = spike_onsets(rng(), replace(BASE, cause="sync"))

@@ -44,7 +44,7 @@ FALSE_YES = Aim("false yes", "level", NOMINAL)
 FALSE_NO = Aim("false no", "level", NOMINAL)
 NAIVE_YES = Aim("naive false yes", "estimate")
 NAIVE_P = Aim("naive p < .05", "estimate")
-PARTIAL_P = "partial p < .05"
+PARTIAL_P, SYNC_P = "partial p < .05", "each-step schedule p < .05"
 
 
 # -- S6: which schedule explains the spikes -----------------------------------------------------------
@@ -55,6 +55,8 @@ def s6(world: SpikeWorld, *, yes: float | None = None, as_class: float | None = 
     aims = [FALSE_YES, NAIVE_YES]
     if world.cause is not None:
         aims += [FALSE_NO, Aim("yes on the cause", "power", table=yes, table_runs=S6_RUNS)]
+    if world.background != "poisson":
+        aims.append(Aim(SYNC_P, "level", NOMINAL))
     if as_class is not None:
         aims.append(Aim("cause named with its twin", "power", table=as_class, table_runs=S6_RUNS))
     return Cell("S6", world.name, tuple(aims), partial(_events_once, world, tuple(a.name for a in aims)))
@@ -68,6 +70,7 @@ def _events_once(world: SpikeWorld, aims: tuple[str, ...], rng: np.random.Genera
     seen[NAIVE_YES.name] = any(
         _naive(onset, s, world.window_s / 2) for n, s in schedules.items() if n != world.cause
     )
+    seen[SYNC_P] = found[0].p_value <= NOMINAL
     return [float(seen[name]) for name in aims]
 
 
@@ -105,6 +108,8 @@ def s6_cells() -> Iterator[Cell]:
     for window in (1.0, 5.0):
         for steps in (40, 100):
             yield s6(SpikeWorld(window, steps, 20, 5, None))
+        for background in ("L", "L/2", "0.37L", "growing"):
+            yield s6(SpikeWorld(window, 60, 20, 5, None, background=background))
 
 
 # -- S6, coarse samples --------------------------------------------------------------------------------

@@ -38,7 +38,11 @@ BASELINE_PCT, FLOOR_PCT, OVERHEAD_S = 90.0, 10.0, 2.0
 
 @dataclass(frozen=True, slots=True)
 class SpikeWorld:
-    """One setting of S6: window W, period D, steps N, checkpoint every K, cache clear every M."""
+    """One setting of S6: window W, period D, steps N, checkpoint every K, cache clear every M.
+
+    ``background``: Poisson; or a process of its own with the period L (one step), L/2 or 0.37 L; or a Poisson rate
+    that grows over the run.
+    """
 
     window_s: float
     steps: int
@@ -47,12 +51,14 @@ class SpikeWorld:
     cause: str | None
     twins: bool = False
     period_s: float | None = None
+    background: str = "poisson"
 
     @property
     def name(self) -> str:
         """W=1 N=40 K=20 M=5 cause=sync."""
         period = "" if self.period_s is None else f" D={self.period_s:g}"
         twins = " twins" if self.twins else ""
+        twins += "" if self.background == "poisson" else f" background={self.background}"
         return (
             f"W={self.window_s:g}{period} N={self.steps} K={self.every_checkpoint} M={self.every_cache}"
             f"{twins} cause={self.cause or 'none'}"
@@ -98,7 +104,7 @@ def spike_onsets(
     """
     edges = loop(rng, world.steps)
     schedules = events(rng, edges, world, 0.0)
-    onset = rng.uniform(0, edges[-1], rng.poisson(BACKGROUND * world.steps))
+    onset = _unrelated(rng, world, float(edges[-1]))
     if world.cause is not None:
         start = schedules[world.cause].start_s
         start = start[rng.random(start.size) < HIT]
@@ -107,6 +113,17 @@ def spike_onsets(
     filled = 1 - (onset / w) % 1
     stamps = np.floor(onset / w) * w + w / 2 + np.where(filled >= 0.25, 0.0, w)
     return edges[::5], np.unique(stamps), schedules
+
+
+def _unrelated(rng: np.random.Generator, world: SpikeWorld, seconds: float) -> FloatArray:
+    """Spikes that no schedule causes."""
+    periods = {"L": STEP_S, "L/2": STEP_S / 2, "0.37L": 0.37 * STEP_S}
+    if world.background in periods:
+        period = periods[world.background]
+        return np.arange(rng.uniform(0, period), seconds, period)
+    if world.background == "growing":
+        return np.asarray(seconds * np.sqrt(rng.random(rng.poisson(world.steps))))
+    return rng.uniform(0, seconds, rng.poisson(BACKGROUND * world.steps))
 
 
 def memory_samples(

@@ -231,10 +231,43 @@ def _bench_row(name: str, bench: dict[str, Any], result: dict[str, Any]) -> tupl
     )  # fmt: skip
 
 
+RESULTS = ROOT / "benchmarks" / "calibration" / "results"
+
+
+def calibration(kind: str) -> str:
+    """Every simulated cell of one kind (level, power) in benchmarks/calibration/results, as it was run."""
+    rows = [
+        json.loads(line) for path in sorted(RESULTS.glob("*.jsonl")) for line in path.read_text().splitlines()
+    ]
+    mine = [row for row in rows if row["kind"] == kind]
+    cells = [_level_row(row) if kind == "level" else _power_row(row) for row in mine]
+    heads = {
+        "level": ("scenario", "cell", "what", "runs", "rate", "nominal", "p (binomial)", "after Holm"),
+        "power": ("scenario", "cell", "what", "runs", "rate", "methods' table"),
+    }
+    return table_of(heads[kind], cells)
+
+
+def _level_row(row: dict[str, Any]) -> tuple[str, ...]:
+    p = row.get("p", row.get("p_binomial"))
+    judged = row.get("judgement") or row.get("holm") or "reported"
+    nominal = "–" if row["nominal"] is None else f"{row['nominal']:.2f}"
+    return (*_named_cell(row), f"{row['rate']:.3f}", nominal, "–" if p is None else f"{p:.2g}", judged)
+
+
+def _power_row(row: dict[str, Any]) -> tuple[str, ...]:
+    table = "–" if row.get("table") is None else f"{row['table']:.2f}"
+    return (*_named_cell(row), f"{row['rate']:.2f}", table)
+
+
+def _named_cell(row: dict[str, Any]) -> tuple[str, ...]:
+    return row["scenario"], row["cell"], row.get("figure", row.get("what", "")), str(row["runs"])
+
+
 KINDS: dict[str, Callable[[str], str]] = {
     "run": run, "json": json_part, "rules": rules, "barriers": barriers,
     "waits_seen": waits_seen, "table": columns,
-    "benchmarks": benchmarks,
+    "benchmarks": benchmarks, "calibration": calibration,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from dipstick.analysis.shifts import (
     Loop,
     circular,
     correlate_circular,
+    fast_length,
     in_chunks,
     shift_test,
     spread,
@@ -152,3 +153,11 @@ def test_p_is_uniform_when_no_shift_is_special() -> None:
         below += shift_test(tables, np.array([0, 1]), circular(tables, generator, 199)).p_value <= 0.05
 
     assert 0.025 <= below / 400 <= 0.08
+
+
+def test_long_grids_are_cut_into_a_length_that_ffts_take_quickly() -> None:
+    """A prime of 20,011 cells becomes 20,250 = 2 x 3^4 x 5^3 at most; a short grid stays as it is."""
+    actual = fast_length(20_011)
+
+    assert 20_011 <= actual <= 20_250
+    assert fast_length(19_997) == 19_997

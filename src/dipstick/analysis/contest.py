@@ -81,7 +81,7 @@ def anchor_contest(
     0.05 and 2 s, so reward start leads.
     """
     names = tuple(anchors)
-    lags = onsets - np.array([anchors[n] for n in names]).reshape(len(names), -1)
+    lags = onsets - np.array([anchors[n] for n in names]).reshape(len(names), onsets.size)
     lags = lags[:, np.isfinite(lags).all(axis=0)]
     steps = lags.shape[1] if names else 0
     if steps < MIN_STEPS:

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick.analysis.detectable import detectable_effect, p_floor, steps_needed
-from dipstick.analysis.shifts import Loop, ShiftTest, Tables, circular, correlate_circular, shift_test, spread
+from dipstick.analysis.shifts import (
+    Loop,
+    ShiftTest,
+    Tables,
+    circular,
+    correlate_circular,
+    fast_length,
+    shift_test,
+    spread,
+)
 from dipstick.analysis.stats import (
     Estimate,
     FloatArray,
@@ -219,7 +228,7 @@ def _tables(scene: _Scene, inside: FloatArray, blocks: list[tuple[float, float]]
 
 
 def _hits(scene: _Scene, inside: FloatArray, start: float, stop: float) -> FloatArray:
-    cells = max(1, round((stop - start) / scene.cell))
+    cells = fast_length(max(1, round((stop - start) / scene.cell)))
     impulses = np.bincount(_cells_of(scene.onsets, start, stop, cells), minlength=cells).astype(np.float64)
     reach = np.arange(-_half(scene), _half(scene) + 1)
     mask = np.zeros(cells)
@@ -317,12 +326,12 @@ def _halves_differ(scene: _Scene, expected: FloatArray) -> bool:
     """Do the precursor rates of the run's halves differ by more than 0.2 and more than chance?
 
     Methods, section 5, compares each half's estimate with the other's interval, which flags 17-25 % of
-    steady runs (two estimates differ by more than either's own error). The interval of the difference
-    flags 5 %, and a difference below 0.2 changes no verdict.
+    steady runs (two estimates differ by more than either's own error). The 99 % interval of the difference
+    flags 1 %, and a difference below 0.2 changes no verdict.
     """
     hit = near_any(scene.onsets, expected, scene.tolerance)
     early = scene.onsets < sum(scene.loop.run) / 2
-    difference = newcombe(*_count(hit[early]), *_count(hit[~early]))
+    difference = newcombe(*_count(hit[early]), *_count(hit[~early]), level=0.99)
     return abs(difference.value) > NEGLIGIBLE and not difference.low <= 0 <= difference.high
 
 

@@ -17,10 +17,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dipstick.analysis.design import phase_shares, same_columns
+from dipstick.analysis.design import near, phase_shares, same_columns
 from dipstick.analysis.detectable import p_floor
 from dipstick.analysis.gram import explained
-from dipstick.analysis.shifts import Loop, Tables, circular, correlate_circular, shift_test, spread
+from dipstick.analysis.shifts import (
+    Loop,
+    Tables,
+    circular,
+    correlate_circular,
+    fast_length,
+    shift_test,
+    spread,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,10 +178,12 @@ class _Scene:
 
     def _features(self, t: Telemetry, start: float, stop: float, pad: int) -> FloatArray:
         cells = max(1, round((stop - start) / self.cell))
+        pad = fast_length(cells + pad) - cells if pad else 0
         middles = start + (np.arange(cells) + 0.5) * (stop - start) / cells
+        here = near(t.timeline, np.asarray([start - self.window]), np.asarray([stop]))
         shares = np.zeros((cells + pad, self.columns + 1))
         shares[:cells] = np.column_stack(
-            [phase_shares(t.timeline, middles, self.window) @ self.groups, np.ones(cells)]
+            [phase_shares(here, middles, self.window) @ self.groups, np.ones(cells)]
         )
         use = _usable(t, start, stop)
         at = np.minimum(((t.ts[use] - start) / (stop - start) * cells).astype(np.int64), cells - 1)

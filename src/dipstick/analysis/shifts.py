@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 BLOCK_STEPS = 8
 MAX_BLOCKS = 128
 _CHUNK_CELLS = 4_000_000
+_LONG_GRID = 20_000
 
 Tables = tuple[FloatArray, ...]
 
@@ -85,6 +86,18 @@ def spread(edges: FloatArray, most: int = MAX_BLOCKS) -> list[tuple[float, float
     """
     pairs = list(pairwise(edges.tolist()))
     return [pairs[i] for i in np.unique(np.linspace(0, len(pairs) - 1, most).astype(int))]
+
+
+def fast_length(cells: int) -> int:
+    """A length that FFTs take quickly: the next product of small primes, for grids where that is within 1 %.
+
+    Short grids are left as they are: their FFTs cost nothing, and the change would be coarse.
+    """
+    if cells < _LONG_GRID:
+        return cells
+    from scipy.fft import next_fast_len  # noqa: PLC0415  (long runs only)
+
+    return int(next_fast_len(cells, real=True))
 
 
 def correlate_circular(impulses: FloatArray, mask: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from dipstick.analysis.design import base_name, same_columns
 from dipstick.analysis.gram import condition_number, inflation, membership, merge_collinear, nonnegative
 from dipstick.analysis.overlap_rows import (
     GRID_S,
+    REFINE_S,
     Near,
     Rows,
     cut_drain,
@@ -159,7 +160,8 @@ def fit_overlap(
         The 95 % intervals cover 92-97 % at 20-40 steps, W = 1 or 15 s (benchmarks/calibration, S4).
     """
     cut = cut_drain(telemetry, split, step_starts, window)
-    reach = (float(lags.min()), float(lags.max()))
+    ends = (float(lags.min()), float(lags.max()))
+    reach = (ends[0] - REFINE_S, ends[1] + REFINE_S)
     rows = select_rows(cut, window, step_starts, reach, MAX_ROWS)
     if rows.y.size == 0:
         return None
@@ -167,7 +169,7 @@ def fit_overlap(
     lag = float(lags[np.argmin(errors)])
     weights = step_weights(step_draws(rng, rows.steps, draws), rows.steps)
     near = refine(rows, window, lag, np.concatenate([np.ones((1, rows.steps)), weights]))
-    return _levels(rows, window, near, edge=lag in reach)
+    return _levels(rows, window, near, edge=lag in ends)
 
 
 def estimate_window(
@@ -209,7 +211,7 @@ def phase_lag(
     """
     moves = np.arange(-reach, reach + GRID_S / 2, GRID_S)
     cut = cut_drain(telemetry, "generate", step_starts, window)
-    rows = select_rows(cut, window, step_starts, (lag, lag), MAX_ROWS)
+    rows = select_rows(cut, window, step_starts, (lag - reach, lag + reach), MAX_ROWS)
     if rows.y.size == 0:
         return None
     first = next(n for n in same_columns(cut) if base_name(n) == phase)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 GRID_S = 0.25
+REFINE_S = 3.0
+"""How far around the best lag of the profile the draws may look."""
 _FEWEST_STEPS = 8
 
 
@@ -140,7 +142,7 @@ def refine(rows: Rows, window: float, lag: float, weights: FloatArray) -> Near:
 
     Starts at +-3 s in steps of 0.25 s; ends at steps of 0.05 or 0.01 s where the sampling supports it.
     """
-    for step, reach in ((GRID_S, 12), (GRID_S / 5, 7), (GRID_S / 25, 7)):
+    for step, reach in ((GRID_S, round(REFINE_S / GRID_S)), (GRID_S / 5, 7), (GRID_S / 25, 7)):
         grid = lag + step * np.arange(-reach, reach + 1, dtype=np.float64)
         near = nearest([rows.design(window, d) for d in grid], rows, weights, grid)
         lag = float(near.at[0])

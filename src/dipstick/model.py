@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from dipstick.judgement import Check, Claim, Word
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from dipstick.judgement import Check, Claim
 
     IntArray = npt.NDArray[np.int64]
     FloatArray = npt.NDArray[np.float64]
     CodeArray = npt.NDArray[np.uint8]
 
-Verdict = Literal["yes", "partially", "no", "unconfirmed"]
+Verdict = Word
 DipsAre = Literal[
     "step_cycle", "queued_work", "straggler_job", "straggler_rank", "imbalance",
     "transfer", "checkpoint", "mixed", "unknown", "none",

@@ -42,6 +42,7 @@ SCHEMAS: dict[str, Schema] = {
         "host": _TEXT, "gpu": _INT, "rank": _INT, **_SPAN, "util_pct": _REAL, "state": _TEXT, "busy_s": _REAL,
         "hollow_s": _REAL,
     },
+    "samples": {"host": _TEXT, "gpu": _INT, "rank": _INT, **_SPAN, "util_pct": _REAL, "mem_util_pct": _REAL},
     "dips": {
         "host": _TEXT, "gpu": _INT, "start_s": _REAL, "end_s": _REAL, "seconds": _REAL, "depth_pct": _REAL,
         "baseline_pct": _REAL, "deficit_gpu_s": _REAL, "phase": _TEXT, "boundary_lag_s": _REAL, "series": _TEXT,
@@ -57,6 +58,7 @@ DERIVED: dict[str, str] = {
     "cycles": "steps from last barrier to last barrier, the unit of the statistics",
     "waits": "arrivals at barriers, and what the late rank was doing",
     "states": "classification windows over the whole recording",
+    "samples": "utilization as the analysis uses it, each sample over the time it stands for",
     "dips": "dips; gpu is null for the job's",
 }
 
@@ -77,6 +79,7 @@ def derived(findings: Findings, name: str) -> pl.DataFrame:
         "cycles": _cycles,
         "waits": lambda f: map(_waits, f.meetings),
         "states": lambda f: map(_states, f.gpus),
+        "samples": lambda f: map(_samples, f.gpus),
         "dips": _dips,
     }
     schema = SCHEMAS[name]
@@ -153,13 +156,24 @@ def _states(gpu: Gpu) -> pl.DataFrame:
     series = gpu.states
     width = (series.windows.t1 - series.windows.t0) / 1e9
     hollow = np.isin(series.code, [STATES.index(name) for name in HOLLOW_STATES])
-    busy = np.where(np.isnan(series.active), np.nan, series.active) * width
+    busy = pl.Series(series.active * width).fill_nan(None)  # utilization not measured: not known, not 0
     return pl.DataFrame(
         {
             "host": [gpu.signals.host] * len(width), "gpu": np.full(len(width), gpu.signals.gpu),
             "rank": pl.Series([gpu.rank] * len(width), dtype=pl.Int64),
-            "t0_s": series.windows.t0 / 1e9, "t1_s": series.windows.t1 / 1e9, "util_pct": series.active * 100,
-            "state": _named(STATES, series.code), "busy_s": busy, "hollow_s": np.where(hollow, busy, 0.0),
+            "t0_s": series.windows.t0 / 1e9, "t1_s": series.windows.t1 / 1e9, "util_pct": pl.Series(series.active * 100).fill_nan(None),
+            "state": _named(STATES, series.code), "busy_s": busy, "hollow_s": np.where(hollow, series.active * width, 0.0),
+        }
+    )  # fmt: skip
+
+
+def _samples(gpu: Gpu) -> pl.DataFrame:
+    util, memory = gpu.signals.util, gpu.signals.mem_util
+    return pl.DataFrame(
+        {
+            "host": [gpu.signals.host] * len(util.t0), "gpu": np.full(len(util.t0), gpu.signals.gpu),
+            "rank": pl.Series([gpu.rank] * len(util.t0), dtype=pl.Int64), "t0_s": util.t0 / 1e9, "t1_s": util.t1 / 1e9,
+            "util_pct": pl.Series(util.value).fill_nan(None), "mem_util_pct": pl.Series(memory.value).fill_nan(None),
         }
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dipstick.analysis.design import Telemetry, move_starts, parts_for, phase_shares, split_phase
+from dipstick.analysis.design import Telemetry, move_starts, near, parts_for, phase_shares, split_phase
 from dipstick.analysis.gram import Sums, explained, nonnegative, squared_error, step_sums, total_sums
 from dipstick.analysis.stats import Estimate, FloatArray, IntArray, percentile_interval
 
@@ -90,6 +90,13 @@ def select_rows(
     _, compact = np.unique(number[order], return_inverse=True)
     steps = int(compact.max()) + 1 if compact.size else 0
     values = np.concatenate(y)[order]
+    if thin and every > 1:
+        touched = [
+            near(t.timeline, at - lags[1] - window, at - lags[0]) for t, at in zip(telemetry, ts, strict=True)
+        ]
+        telemetry = tuple(
+            replace(t, timeline=timeline) for t, timeline in zip(telemetry, touched, strict=True)
+        )
     return Rows(telemetry, tuple(ts), order, values, compact.astype(np.int64), steps, available)
 
 

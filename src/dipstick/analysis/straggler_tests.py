@@ -37,6 +37,8 @@ LONGEST, TOTAL, MAKESPAN, TIMEOUTS = "longest_job", "total_work", "makespan", "t
 _FINE_S, _MIN_FINE, _MIN_COARSE = 5.0, 15, 30
 _SPREAD = 2.0
 _HALF_STEPS, _HALF_LEVEL = 20, 0.99
+_NEGLIGIBLE = 0.2
+_SLOPE_ONE = (0.95, 1.05)
 _LINE = 3
 _NO_LINE = Slope(Estimate(float("nan"), float("-inf"), float("inf")), float("nan"), 0, 0)
 
@@ -206,12 +208,17 @@ def _verdict(
 def _follows(row: DriverRow, driver: str, opt: StragglerOptions) -> tuple[Verdict, tuple[Reason, ...]]:
     """Dips rise with the longest job: is it the job itself, second for second?"""
     other = driver not in {LONGEST, "none", "unresolved"}
-    if row.rho.value < opt.strong or other or not row.slope.low <= 1 <= row.slope.high:
+    if row.rho.value < opt.strong or other or not _is_one(row.slope):
         return "partially", ()
     if driver != LONGEST:
         return "unconfirmed", ("COLLINEAR",)
     fits = opt.slope[0] <= row.slope.low and row.slope.high <= opt.slope[1]
     return ("yes", ()) if fits else ("unconfirmed", ("LOW_N",))
+
+
+def _is_one(slope: Estimate) -> bool:
+    """Whether the interval holds 1, give or take 5 %: a long run without noise tells 1.01 from 1."""
+    return slope.low <= _SLOPE_ONE[1] and slope.high >= _SLOPE_ONE[0]
 
 
 def _halves(left: Residuals) -> tuple[float, float] | None:
@@ -223,12 +230,13 @@ def _halves(left: Residuals) -> tuple[float, float] | None:
 
 
 def _disagree(halves: tuple[float, float], left: Residuals) -> bool:
-    """Do the halves differ at the 1 % level?
+    """Do the halves differ at the 1 % level, and by enough to change an answer?
 
     The literal rule ("one half's 95 % interval excludes the other's estimate") fires in 17 % of perfectly
-    stationary runs; comparing the two on the z scale at 99 % fires in 1 %.
+    stationary runs; comparing the two on the z scale at 99 % fires in 1 %. On that scale 0.999 and 0.98 are
+    far apart, and both say the same.
     """
-    if np.isnan(halves).any():
+    if np.isnan(halves).any() or abs(halves[0] - halves[1]) <= _NEGLIGIBLE:
         return False
     z = np.arctanh(np.clip(halves, -0.9999, 0.9999))
     width = float(np.sqrt(2 * 1.06 / max(1, left.y.size // 2 - 3)))

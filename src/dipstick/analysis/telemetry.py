@@ -173,8 +173,9 @@ def _period(t: IntArray) -> int:
 
 
 def _window(rows: pl.DataFrame, t: IntArray) -> int:
-    """The counter's window; where it was never probed, the sampling period stands in."""
+    """The counter's window; where it was never probed (or is no length), the sampling period stands in."""
     known = rows["window_ns"].drop_nulls()
+    known = known.filter(known > 0)
     return int(known.to_numpy()[0]) if len(known) else _period(t)
 
 

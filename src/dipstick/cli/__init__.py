@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from dipstick.cli import claims, demo, doctor, explain, import_, query
+from dipstick.cli import claims, demo, doctor, explain, import_, query, selftest
 from dipstick.cli.options import make_parser
 from dipstick.cli.output import Talk, drop_stdout
 from dipstick.errors import EXIT_ANSWERED, EXIT_NO_ANSWER, EXIT_USAGE, DipstickError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dipstick.cli.options import Command
 
-COMMANDS: tuple[Command, ...] = (explain, claims, query, import_, demo, doctor)
+COMMANDS: tuple[Command, ...] = (explain, claims, query, import_, demo, doctor, selftest)
 """One module a verb: its docstring is its help, ``NAME`` the verb, ``add_arguments`` and ``run`` do the rest."""
 
 _INTERRUPTED = 130

@@ -86,7 +86,7 @@ def _check(args: Namespace, talk: Talk) -> int:
     else:
         answer("\n".join(_verdict(claim) for claim in own) or "no claims")
         talk.next([*_same_command(args), "--json"], "the numbers and receipts")
-    return EXIT_FAIL_ON if _fails(own, args.fail_on) else EXIT_ANSWERED
+    return EXIT_FAIL_ON if fails(own, args.fail_on) else EXIT_ANSWERED
 
 
 def _same_command(args: Namespace) -> list[str]:
@@ -102,7 +102,8 @@ def _same_command(args: Namespace) -> list[str]:
     ]
 
 
-def _fails(judged: tuple[Claim, ...], level: str | None) -> bool:
+def fails(judged: tuple[Claim, ...], level: str | None) -> bool:
+    """Whether a claim got a verdict that the caller does not accept."""
     bad = {"no": {"no"}, "unconfirmed": {"no", "unconfirmed"}}.get(level or "", set())
     return any(claim.verdict.word in bad for claim in judged)
 

@@ -11,7 +11,7 @@ import sys
 
 from dipstick.cli.options import finite, positive
 from dipstick.cli.output import answer, answer_json
-from dipstick.errors import EXIT_ANSWERED, DipstickError, UsageError
+from dipstick.errors import EXIT_ANSWERED, EXIT_FAIL_ON, DipstickError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +47,18 @@ def add_output_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="write .html, .md or .json; can be repeated",
     )
+    parser.add_argument("--repo", metavar="PATH", help="a checkout of the training code: read, never run")
+    parser.add_argument(
+        "--claims", metavar="FILE", action="append", default=[], help="judge the claims of a YAML file too"
+    )
+    parser.add_argument(
+        "--claim", metavar="TEXT", action="append", default=[], help="'what is said: TEST name=value ...'"
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=("no", "unconfirmed"),
+        help="exit with 3 if one of your own claims gets this verdict, or worse",
+    )
     parser.add_argument("--full", action="store_true", help="print everything, not one screen")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR does the same)")
@@ -61,10 +73,12 @@ def run(args: Namespace, talk: Talk) -> int:
     """Explain and show."""
     if args.receipts is not None:
         return _show_receipts(args)
-    show(args.run, args, talk)
+    report = show(args.run, args, talk)
     if not args.output and not args.json:
         talk.next(["dipstick", "explain", args.run, "-o", "report.html"], "the same as a page to share")
-    return EXIT_ANSWERED
+    from dipstick.cli.claims import BUILT_IN, fails  # noqa: PLC0415 - not needed by --help
+
+    return EXIT_FAIL_ON if fails(report.claims[BUILT_IN:], args.fail_on) else EXIT_ANSWERED
 
 
 def _show_receipts(args: Namespace) -> int:
@@ -80,7 +94,9 @@ def _show_receipts(args: Namespace) -> int:
     from dipstick.show.look import detect  # noqa: PLC0415 - loads rich
     from dipstick.show.terminal_verdicts import render_receipts  # noqa: PLC0415 - loads rich
 
-    found = receipts.find(explain(args.run), name)
+    found = receipts.find(
+        explain(args.run, repo=args.repo, claims_files=args.claims, claims=args.claim), name
+    )
     if args.json:
         answer_json(
             {"receipts_of": name, "receipts": [receipts.as_json(r, args.run) for r in found.receipts]}
@@ -91,14 +107,14 @@ def _show_receipts(args: Namespace) -> int:
     return EXIT_ANSWERED
 
 
-def show(run: str, args: Namespace, talk: Talk) -> None:
+def show(run: str, args: Namespace, talk: Talk) -> Report:
     """Explain a recording and put the report where the arguments say."""
     targets = [
         _target(name, force=args.force) for name in args.output
     ]  # before any work: a typo costs nothing
     from dipstick import explain  # noqa: PLC0415 - loads Polars
 
-    report = explain(run)
+    report = explain(run, repo=args.repo, claims_files=args.claims, claims=args.claim)
     zoom = _zoom(report, args)
     for path, kind in targets:
         path.write_text(kind.render(report), encoding="utf-8")
@@ -109,6 +125,7 @@ def show(run: str, args: Namespace, talk: Talk) -> None:
         _answer_headline(report)
     else:
         _answer_screen(report, args, zoom)
+    return report
 
 
 def _target(name: str, *, force: bool) -> tuple[Path, Format]:

@@ -7,6 +7,7 @@ why (a :class:`Reason`) and what would settle it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,11 +16,15 @@ from dipstick.judgement import REASONS, Reason, Support, Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dipstick.analysis.stats import Estimate
     from dipstick.analysis.whatif_verdict import Decision
     from dipstick.model import Verdict as Word
 
 CONTEST: Final = 0.95
 """Bootstrap probability at which a contest of two explanations is won."""
+FEWEST_STEPS: Final = 8
+"""A bootstrap over fewer steps gives intervals that are too short: no firm answer (methods 4.1)."""
+_HALF_WIDTH_Z, _DETECTABLE_Z = 1.96, 2.8
 
 
 def from_decision(decision: Decision, because: str) -> Verdict:
@@ -35,6 +40,30 @@ def from_decision(decision: Decision, because: str) -> Verdict:
         min_detectable=decision.min_detectable,
         steps_needed=decision.steps_needed,
     )
+
+
+def measured(word: Word, because: str, effect: Estimate, steps: int, p: float | None = None) -> Verdict:
+    """A verdict on a bootstrapped number: open below 8 steps, with what the run could have shown.
+
+    Example: "yes" from 3 steps is ``unconfirmed: LOW_N``.
+    """
+    known = math.isfinite(effect.value)
+    value, interval = (effect.value, (effect.low, effect.high)) if known else (None, None)
+    if steps < FEWEST_STEPS or not known:
+        word = "unconfirmed"
+    reason = Reason.LOW_N if word == "unconfirmed" else None
+    seen = None if word == "yes" else detectable(interval)
+    return Verdict(word, because, value, interval, p, reason, seen)
+
+
+def detectable(interval: tuple[float, float] | None) -> float | None:
+    """The smallest effect seen with power 0.8: 2.8 standard errors of a 95 % interval; None without one.
+
+    Example: [0.4, 0.6] has a standard error of 0.051: 0.143.
+    """
+    if interval is None or not all(map(math.isfinite, interval)):
+        return None
+    return (interval[1] - interval[0]) / 2 / _HALF_WIDTH_Z * _DETECTABLE_Z
 
 
 def unconfirmed(reason: Reason, because: str = "", experiment: str = "") -> Verdict:

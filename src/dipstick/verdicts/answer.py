@@ -14,6 +14,7 @@ from dipstick.model import Answer, Breakdown
 from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts.check_stragglers import straggler_rank
 from dipstick.verdicts.dips_are import Kind, dips_are
+from dipstick.verdicts.slow_workers import the_slow_one
 
 if TYPE_CHECKING:
     from dipstick.analysis.pipeline import Findings
@@ -34,9 +35,8 @@ def answer(evidence: Evidence) -> Answer:
     findings, kind = evidence.findings, dips_are(evidence)
     breakdown = findings.breakdown
     first = _paid_sentence(findings, breakdown) if breakdown else _no_phases(findings)
-    second = "; ".join(
-        clause for clause in (_hollow_clause(findings), _dips_clause(evidence, kind)) if clause
-    )
+    clauses = (_hollow_clause(findings), _dips_clause(evidence, kind), _worker_clause(evidence, kind))
+    second = "; ".join(clause for clause in clauses if clause)
     return Answer(
         headline=f"{first} {_sentence(second)}".strip(),
         longest_phase=breakdown.longest if breakdown else None,
@@ -118,6 +118,15 @@ def _dips_clause(evidence: Evidence, kind: Kind) -> str:
         "step_cycle": f"the dips are the step's own {top} {share}, not a fault",
         "mixed": f"the dips have no single phase, {top} has most of them {share}",
     }.get(kind.word, "")
+
+
+def _worker_clause(evidence: Evidence, kind: Kind) -> str:
+    """The worker to blame for the widest of the reward dips, if one is slow beyond doubt."""
+    slow = the_slow_one(evidence) if kind.phase == "reward" else None
+    if slow is None:
+        return ""
+    deep = slow.test.deep.value if slow.widest else slow.test.ratio.value
+    return f"the widest wait for worker {slow.pid} of rank {slow.rank}, whose jobs take {deep:.1f} times the others' there"
 
 
 def _late_rank(evidence: Evidence) -> str:

@@ -13,8 +13,9 @@ from dipstick.analysis.contest import ContestResult, anchor_contest, one_per_ste
 from dipstick.analysis.lock import LockResult, locked_to_loop
 from dipstick.analysis.lock_regression import regression_lock
 from dipstick.analysis.shifts import Loop
-from dipstick.judgement import Check, Reason, Receipt, Verdict
+from dipstick.judgement import REASONS, Check, Reason, Receipt, Verdict
 from dipstick.verdicts.algebra import unconfirmed
+from dipstick.verdicts.evidence import NO_BARRIER
 from dipstick.verdicts.sql import select
 
 if TYPE_CHECKING:
@@ -35,41 +36,47 @@ def check(evidence: Evidence) -> Check:
     """Judge the alignment of the job's dips (of work, where hollow time is known) with the loop."""
     judged = weigh(evidence)
     if judged is None:
-        missing = "no GPU telemetry" if not evidence.findings.gpus else "no steps with phases"
-        verdict = unconfirmed(
-            Reason.MISSING_SIGNAL,
-            f"{missing} was recorded" if "no GPU" in missing else f"{missing} were recorded",
-        )
-        return Check("alignment", QUESTION, verdict, facts={"levels": None, "lag_s": None})
+        return Check("alignment", QUESTION, missing(evidence), facts={"levels": None, "lag_s": None})
     return Check(
         "alignment", QUESTION, as_verdict(judged), tuple(_receipts(evidence)), _facts(evidence, judged)
     )
 
 
+def missing(evidence: Evidence) -> Verdict:
+    """Why the alignment could not be weighed."""
+    if not evidence.findings.gpus:
+        return unconfirmed(Reason.MISSING_SIGNAL, "no GPU telemetry was recorded")
+    because = "no steps with phases were recorded" if evidence.synchronous else NO_BARRIER
+    return unconfirmed(Reason.MISSING_SIGNAL, because)
+
+
 def as_verdict(judged: AlignmentVerdict) -> Verdict:
-    """The analysis's verdict as one of ours."""
+    """The analysis's verdict as one of ours: what stands in the way of a "yes" is its experiment."""
     effect = judged.effect or judged.drop_pct
-    reason = Reason(judged.reasons[0]) if judged.reasons else None
+    in_the_way = Reason(judged.reasons[0]) if judged.reasons else Reason.LOW_N
+    open_, yes = judged.verdict == "unconfirmed", judged.verdict == "yes"
+    seen = judged.detectable_drop_pct if judged.effect is None else judged.detectable_effect
     return Verdict(
         word=judged.verdict,
         because=judged.why,
         effect=effect.value if effect else None,
         interval=(effect.low, effect.high) if effect else None,
         p=judged.p_value,
-        reason=reason or (Reason.LOW_N if judged.verdict == "unconfirmed" else None),
-        min_detectable=judged.detectable_effect,
-        steps_needed=judged.steps_needed,
+        reason=in_the_way if open_ else None,
+        min_detectable=None if yes else seen,
+        steps_needed=None if yes else judged.steps_needed,
+        experiment=REASONS[in_the_way].fix if judged.verdict == "partially" and judged.reasons else "",
     )
 
 
 def weigh(evidence: Evidence) -> AlignmentVerdict | None:
-    """All evidence of methods 4.1 for the kept steps; None without telemetry or steps."""
+    """All evidence of methods 4.1 for the kept steps; None without telemetry, steps or a barrier they end at."""
     return evidence.once("alignment", _weigh)
 
 
 def _weigh(evidence: Evidence) -> AlignmentVerdict | None:
     loop = _loop(evidence)
-    if loop is None or not evidence.telemetry:
+    if loop is None or not evidence.telemetry or not evidence.synchronous:
         return None
     lock, contest = event_tests(evidence, loop)
     regression = regression_lock(evidence.telemetry, evidence.window_s, loop, evidence.rng(12))
@@ -81,18 +88,23 @@ def _weigh(evidence: Evidence) -> AlignmentVerdict | None:
 
 def _loop(evidence: Evidence) -> Loop | None:
     steps = evidence.steps
-    if steps is None or not len(evidence.kept):
+    if steps is None or not len(evidence.close):
         return None
-    starts = steps.start_s[evidence.kept]
-    return Loop(starts, (float(starts[0]), float(steps.end_s[evidence.kept[-1]])))
+    starts = steps.start_s[evidence.close]
+    return Loop(starts, (float(starts[0]), float(steps.end_s[evidence.close[-1]])))
 
 
 def dips_of_job(evidence: Evidence) -> tuple[SeriesName, list[Dip]]:
-    """The job's dips, of work where any GPU's hollow time is known; one GPU's own where it is alone."""
-    hollow_known = any(gpu.states.method != "utilization" for gpu in evidence.findings.gpus)
+    """The job's dips, of work where any GPU's hollow time is known; one GPU's own where it is alone.
+
+    Never those of several GPUs together: GPUs of one job are copies, and each copy would count as evidence.
+    """
+    findings = evidence.findings
+    hollow_known = any(gpu.states.method != "utilization" for gpu in findings.gpus)
     series: SeriesName = "work" if hollow_known else "utilization"
-    pool = evidence.findings.job_dips or evidence.findings.dips
-    return series, [dip for dip in pool if dip.series == series]
+    pool = findings.dips if sum(gpu.used for gpu in findings.gpus) == 1 else findings.job_dips
+    start, end = (t / 1e9 for t in evidence.close_ns)
+    return series, [dip for dip in pool if dip.series == series and start <= dip.start_s < end]
 
 
 def event_tests(evidence: Evidence, loop: Loop) -> tuple[LockResult | None, ContestResult | None]:
@@ -115,7 +127,7 @@ def anchor_times(evidence: Evidence) -> dict[str, FloatArray]:
     """First start of each phase in each kept step, over all ranks; phases that some step lacks are left out."""
     steps = evidence.steps
     assert steps is not None  # noqa: S101 - callers have checked
-    start, end = steps.start_s[evidence.kept], steps.end_s[evidence.kept]
+    start, end = steps.start_s[evidence.close], steps.end_s[evidence.close]
     found: dict[str, FloatArray] = {}
     for name in ANCHORS:
         per_rank = [
@@ -155,6 +167,7 @@ def _drop(evidence: Evidence, contest: ContestResult) -> Any:
 def _facts(evidence: Evidence, judged: AlignmentVerdict) -> dict[str, Any]:
     fit = evidence.overlap
     return {
+        "looked_at_s": [t / 1e9 for t in evidence.close_ns],
         "boundary": judged.boundary,
         "candidates": list(judged.candidates),
         "boundary_lag_s": judged.lag_s.value if judged.lag_s else None,
@@ -189,9 +202,13 @@ def _receipts(evidence: Evidence) -> Iterator[Receipt]:
             value=dip.deficit_gpu_s,
             unit="GPU-s",
             query=select(
-                "phase, SUM(t1_s - t0_s)", "phase_pieces", f"t1_s > {dip.start_s!r}", f"t0_s < {dip.end_s!r}"
-            )
-            + " GROUP BY phase",
+                "deficit_gpu_s, phase",
+                "dips",
+                gpu=dip.gpu,
+                series=series,
+                start_s=dip.start_s,
+                end_s=dip.end_s,
+            ),
         )
 
 

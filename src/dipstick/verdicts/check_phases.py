@@ -47,9 +47,11 @@ def what_ifs(evidence: Evidence, whatifs: WhatIfs, longest: str) -> Iterator[Wha
     yield whatifs.faster(longest, 2)
     if whatifs.loop.jobs is not None:
         yield whatifs.more_slots(1)
-        yield whatifs.cap_jobs(round(float(np.percentile(whatifs.loop.jobs.seconds, LONG_JOB_PERCENTILE)), 1))
+        long_s = float(np.percentile(whatifs.loop.jobs.seconds, LONG_JOB_PERCENTILE))
+        if long_s > 0:
+            yield whatifs.cap_jobs(float(f"{long_s:.2g}"))  # a cap that rounds to 0 s would be no cap
         yield whatifs.overlap_reward()
-    if whatifs.loop.ranks > 1:
+    if whatifs.loop.ranks > 1 and evidence.synchronous:
         yield whatifs.balance()
     for event in OPTIONAL_EVENTS:
         fired = steps_with(evidence, event)

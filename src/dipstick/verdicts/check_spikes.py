@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -14,23 +14,32 @@ from dipstick.analysis.spike_cadence import cadence
 from dipstick.analysis.spike_events import EventOptions, SpikeVerdicts, judge_schedules
 from dipstick.analysis.spike_schedules import Schedule
 from dipstick.analysis.spikes import Spike, SpikeOptions, SpikeSet, find_spikes, union_onsets
+from dipstick.analysis.timeline import clip
 from dipstick.judgement import Check, Reason, Receipt, Verdict
 from dipstick.verdicts.algebra import unconfirmed
+from dipstick.verdicts.bill import gpu_columns
 from dipstick.verdicts.sql import select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dipstick.analysis.pipeline import Gpu
     from dipstick.analysis.spike_events import ScheduleResult
     from dipstick.analysis.timeline import RankTimeline
     from dipstick.model import FloatArray
+    from dipstick.model import Verdict as Word
     from dipstick.verdicts.evidence import Evidence
 
+Number = TypeVar("Number", int, float)
+
+CHASE = "put a span or an event around what runs at the listed times, and record again"
 QUESTION = "Which named event explains each spike of memory-access time?"
 BASELINE_STEPS = 5
 LEAST_BASELINE_S = 60.0
 COARSE_S = 3.0
+FOUND = frozenset({"yes", "partially"})
+FEWEST_SAMPLES = 20
+"""Fewer windows say nothing about what is usual."""
 SHOWN = 200
 """Spikes listed in the JSON; the rest are counted."""
 
@@ -50,10 +59,19 @@ def check(evidence: Evidence) -> Check:
             verdict,
             facts={"spikes": None, "candidates": None, "unexplained": None},
         )
-    judged = schedules(evidence, sets)
+    apart_s = max(max(gpu.signals.period_ns, gpu.signals.window_ns) for gpu, _ in sets) / 1e9
+    coarse = apart_s > COARSE_S
+    judged = None if coarse else schedules(evidence, sets)
     owners = _owners(evidence, sets, judged)
     facts = _facts(evidence, sets, judged, owners)
-    return Check("memory_spikes", QUESTION, _verdict(sets, judged, owners), tuple(_receipts(sets)), facts)
+    verdict = _too_coarse(apart_s) if coarse else _verdict(sets, judged, owners)
+    return Check("memory_spikes", QUESTION, verdict, tuple(_receipts(evidence, sets)), facts)
+
+
+def _too_coarse(apart_s: float) -> Verdict:
+    """A spike of a second is a bump of a few points in such samples, or between them: none seen is not none there."""
+    because = f"one sample every {apart_s:.0f} s can't show spikes of a few seconds, nor when they began"
+    return unconfirmed(Reason.COARSE, because)
 
 
 def spikes_by_gpu(evidence: Evidence) -> list[tuple[Gpu, SpikeSet]]:
@@ -61,9 +79,9 @@ def spikes_by_gpu(evidence: Evidence) -> list[tuple[Gpu, SpikeSet]]:
     ranks = {t.rank: t for t in evidence.findings.timelines}
     found = []
     for gpu in evidence.findings.gpus:
-        series = gpu.signals.mem_util.clip(*evidence.findings.window)
+        series = gpu.signals.mem_util.clip(*evidence.close_ns)
         if gpu.used and not np.isnan(series.value).all():
-            timeline = _timeline(ranks[gpu.rank]) if gpu.rank in ranks else None
+            timeline = _timeline(ranks[gpu.rank], evidence.close_ns) if gpu.rank in ranks else None
             options = SpikeOptions(baseline_span_s=_span(evidence))
             found.append(
                 (gpu, find_spikes(series.t0 / 1e9, series.t1 / 1e9, series.value, timeline, options))
@@ -77,20 +95,21 @@ def _span(evidence: Evidence) -> float:
     return max(LEAST_BASELINE_S, BASELINE_STEPS * typical)
 
 
-def _timeline(rank: RankTimeline) -> Timeline:
-    return Timeline(rank.edges / 1e9, rank.code.astype(np.int64), phases.PHASES)
+def _timeline(rank: RankTimeline, window: tuple[int, int]) -> Timeline:
+    edges, code = clip(rank.edges, rank.code, window)
+    return Timeline(edges / 1e9, code.astype(np.int64), phases.PHASES)
 
 
 def schedules(evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]]) -> SpikeVerdicts | None:
     """The event schedules against the spikes that no phase accounts for; None without steps."""
     steps = evidence.steps
-    if steps is None or len(evidence.kept) < 2:  # noqa: PLR2004 - one step has no second opportunity
+    if steps is None or len(evidence.close) < 2:  # noqa: PLR2004 - one step has no second opportunity
         return None
     window = max(gpu.signals.window_ns for gpu, _ in sets) / 1e9
     options = EventOptions(window_s=window, clock_s=window / 2)
-    edges = np.append(steps.start_s[evidence.kept], steps.end_s[evidence.kept[-1]])
+    edges = np.append(steps.start_s[evidence.close], steps.end_s[evidence.close[-1]])
     onsets = union_onsets([found for _, found in sets], options.tolerance_s)
-    anchors = dict(zip(steps.labels, steps.exit_s[evidence.kept].T, strict=True))
+    anchors = dict(zip(steps.labels, steps.exit_s[evidence.close].T, strict=True))
     return judge_schedules(onsets, edges, list(_schedules(evidence, edges)), options, anchors)
 
 
@@ -116,15 +135,20 @@ def _owners(
     evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]], judged: SpikeVerdicts | None
 ) -> dict[tuple[int, int], str | None]:
     """(GPU position, spike position) -> the phase, or the accepted schedule whose event it touches."""
-    accepted = {s.name for s in judged.schedules if s.verdict in {"yes", "partially"}} if judged else set()
-    start, end = (t / 1e9 for t in evidence.findings.window)
+    accepted = {s.name: _class_of(s) for s in judged.schedules if s.verdict in FOUND} if judged else {}
+    start, end = (t / 1e9 for t in evidence.close_ns)
     fired = [s for s in _schedules(evidence, np.asarray([start, end])) if s.name in accepted]
     owners: dict[tuple[int, int], str | None] = {}
     for g, (_, found) in enumerate(sets):
         for i, spike in enumerate(found.spikes):
-            touched = [s.name for s in fired if _touches(s, spike, found.window_s)]
+            touched = [accepted[s.name] for s in fired if _touches(s, spike, found.window_s)]
             owners[g, i] = spike.explained_by or (touched[0] if touched else None)
     return owners
+
+
+def _class_of(result: ScheduleResult) -> str:
+    """The event, with the twins that this run cannot tell from it: naming one of them would be a guess."""
+    return " or ".join(sorted({result.name, *result.twins}))
 
 
 def _touches(schedule: Schedule, spike: Spike, slack_s: float) -> bool:
@@ -138,9 +162,12 @@ def _verdict(
     judged: SpikeVerdicts | None,
     owners: dict[tuple[int, int], str | None],
 ) -> Verdict:
-    count = len(owners)
+    count, samples = len(owners), sum(found.samples for _, found in sets)
+    if samples < FEWEST_SAMPLES:
+        return unconfirmed(Reason.LOW_N, f"{samples} samples of memory-access time don't tell what is usual")
     if not count:
-        return Verdict("yes", "memory-access time has no spikes to explain", effect=1.0)
+        because = f"memory-access time has no spikes to explain in {samples} samples"
+        return Verdict("yes", because, effect=1.0)
     named = Counter(owner for owner in owners.values() if owner)
     share = sum(named.values()) / count
     who = ", ".join(f"{n} belong to {name}" for name, n in named.most_common(3))
@@ -150,10 +177,25 @@ def _verdict(
     )
     if judged is None and rest:
         return unconfirmed(Reason.MISSING_SIGNAL, f"{because}; without steps no schedule can be tested")
-    word = "yes" if share == 1 else "partially" if share >= 0.5 else "no"  # noqa: PLR2004 - most of them
-    if word == "no" and judged and any(s.verdict == "unconfirmed" for s in judged.schedules):
-        return unconfirmed(Reason.LOW_N, f"{because}; some schedules can't be judged yet")
-    return Verdict(word, because, effect=share)  # type: ignore[arg-type] # the literal is widened
+    word: Word = "yes" if not rest else "partially" if share >= 0.5 else "no"  # noqa: PLR2004 - most of them
+    open_ = [s for s in judged.schedules if s.verdict == "unconfirmed"] if judged else []
+    if word == "no" and open_:
+        because += "; some schedules can't be judged yet"
+        word = "unconfirmed"
+    return Verdict(
+        word,
+        because,
+        effect=share,
+        reason=Reason.LOW_N if word == "unconfirmed" else None,
+        min_detectable=_least(s.detectable for s in open_) if word != "yes" else None,
+        steps_needed=_least(s.steps_needed for s in open_) if word == "unconfirmed" else None,
+        experiment=CHASE if word in {"partially", "no"} else "",
+    )
+
+
+def _least(values: Iterable[Number | None]) -> Number | None:
+    """The smallest of what is known."""
+    return min((value for value in values if value is not None), default=None)
 
 
 def _facts(
@@ -170,10 +212,11 @@ def _facts(
     chase = [row | {"running": _running(evidence, row)} for row in rows if row["explained_by"] is None]
     beat = cadence(
         np.asarray([row["start_s"] for row in chase]),
-        (evidence.findings.window[1] - evidence.findings.window[0]) / 1e9,
+        (evidence.close_ns[1] - evidence.close_ns[0]) / 1e9,
         float(np.median(evidence.steps.loop.measured)) if evidence.steps else None,
     )
     return {
+        "looked_at_s": [t / 1e9 for t in evidence.close_ns],
         "spikes": rows[:SHOWN],
         "spikes_in_all": len(rows),
         "candidates": [_candidate(s) for s in judged.schedules] if judged else None,
@@ -232,10 +275,9 @@ def _running(evidence: Evidence, row: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"pid": pid, "role": roles.get(pid), "mem_pct": pct} for pid, pct in grouped.iter_rows()]
 
 
-def _receipts(sets: Sequence[tuple[Gpu, SpikeSet]]) -> Iterator[Receipt]:
+def _receipts(evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]]) -> Iterator[Receipt]:
     for gpu, found in sets:
         for spike in sorted(found.spikes, key=lambda s: (s.explained_by is not None, -s.peak_pct))[:5]:
-            low, high = int(spike.start_s * 1e9), int(spike.end_s * 1e9)
             yield Receipt(
                 kind="interval",
                 text=f"GPU {gpu.signals.gpu}: {spike.peak_pct:.0f} % for {spike.end_s - spike.start_s:.1f} s in {spike.phase or 'no phase'}, belongs to {spike.explained_by or 'nothing known'}",
@@ -247,10 +289,9 @@ def _receipts(sets: Sequence[tuple[Gpu, SpikeSet]]) -> Iterator[Receipt]:
                 unit="%",
                 query=select(
                     "MAX(mem_util_pct)",
-                    "gpu",
-                    f"t_ns > {low}",
-                    f"t_ns <= {high}",
-                    gpu=gpu.signals.gpu,
-                    source=gpu.signals.source,
+                    "samples",
+                    f"t1_s > {spike.start_s!r}",
+                    f"t0_s < {spike.end_s!r}",
+                    **gpu_columns(evidence.findings, gpu),
                 ),
             )

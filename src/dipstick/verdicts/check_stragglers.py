@@ -12,14 +12,18 @@ from dipstick.analysis.straggler_tests import LONGEST, StragglerTest, judge_stra
 from dipstick.analysis.whatif_blame import blame_longest_job, blame_ranks, blame_workers
 from dipstick.analysis.whatif_verdict import rank_is_straggler
 from dipstick.judgement import Check, Reason, Receipt, Verdict
+from dipstick.verdicts import slow_workers
 from dipstick.verdicts.algebra import from_decision, unconfirmed
 from dipstick.verdicts.dip_series import completion_length, drivers, reward_dips
+from dipstick.verdicts.evidence import NO_BARRIER
 from dipstick.verdicts.sql import select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dipstick.analysis.waits import Meetings
     from dipstick.analysis.whatif_blame import Attribution
+    from dipstick.model import FloatArray, IntArray
     from dipstick.verdicts.evidence import Evidence
 
 QUESTION = "Do the dips follow the slowest reward job, and is one rank or worker the straggler?"
@@ -33,14 +37,12 @@ DRIVER_WORDS = {
 
 def check(evidence: Evidence) -> Check:
     """Judge the straggler story; ranks are tested exactly, so short runs can still name one."""
-    test = dips_follow(evidence)
+    test, verdict = dips_follow(evidence), judge(evidence)
     facts = {"last_arrivers": [_row(row, evidence) for row in arrivers(evidence)], **_what_if(evidence)}
+    facts["slow_workers"] = slow_workers.facts(evidence)
     if test is None:
-        missing = "no reward jobs with worker times beside GPU telemetry"
-        verdict = unconfirmed(Reason.MISSING_SIGNAL, missing)
         facts |= {"driver": "unresolved", "correlation": None, "interval": None}
     else:
-        verdict = _verdict(test)
         longest = test.row(LONGEST)
         facts |= {
             "driver": test.driver,
@@ -49,7 +51,16 @@ def check(evidence: Evidence) -> Check:
             "drivers": [_driver(row) for row in test.rows],
             "steps": test.steps,
         }
-    return Check("stragglers", QUESTION, verdict, tuple(_receipts(evidence)), facts)
+    return Check("stragglers", QUESTION, verdict, receipts(evidence), facts)
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """On "the dips follow the longest reward job"."""
+    test = dips_follow(evidence)
+    if test is not None:
+        return _verdict(test)
+    missing = "no reward jobs with worker times beside GPU telemetry"
+    return unconfirmed(Reason.MISSING_SIGNAL, missing if evidence.synchronous else NO_BARRIER)
 
 
 def dips_follow(evidence: Evidence) -> StragglerTest | None:
@@ -66,28 +77,39 @@ def _dips_follow(evidence: Evidence) -> StragglerTest | None:
 
 def arrivers(evidence: Evidence) -> tuple[LastArriver, ...]:
     """The exact last-arriver test at the reward gather, over all steps (it needs no warm-up rule)."""
-    steps = evidence.steps
-    if steps is None or "reward" not in steps.labels:
-        return ()
-    return last_arrivers(blame_shares(steps.arrive_s[:, steps.labels.index("reward")]))
+    met = gather(evidence)
+    return () if met is None else last_arrivers(blame_shares(met.arrival / 1e9))
+
+
+def gather(evidence: Evidence) -> Meetings | None:
+    """Every meeting of the ranks at the reward gather; None where they do not meet."""
+    met = next((m for m in evidence.findings.meetings if m.barrier.name == "reward"), None)
+    return met if met is not None and len(met.step) and evidence.synchronous else None
 
 
 def straggler_rank(evidence: Evidence) -> tuple[LastArriver, Verdict] | None:
     """The rank that comes last most often and whether it is *the* straggler; None with fewer than two ranks."""
-    rows = arrivers(evidence)
-    if not rows or evidence.steps is None:
+    rows, met = arrivers(evidence), gather(evidence)
+    if not rows or met is None:
         return None
     top = max(rows, key=lambda row: row.share.value)
-    count = evidence.steps.loop.steps
-    rank = evidence.findings.timelines[top.rank].rank
-    because = f"rank {rank} is last in {top.share.value * count:.0f} of {count} steps (exact binomial p = {top.p_holm:.3g} after Holm)"
-    return top, from_decision(rank_is_straggler(top, count), because)
+    return top, rank_verdict(top, met)
+
+
+def rank_verdict(row: LastArriver, met: Meetings) -> Verdict:
+    """Whether one rank is the straggler, in words."""
+    count = len(met.step)
+    because = f"rank {met.ranks[row.rank]} is last in {row.share.value * count:.0f} of {count} steps (exact binomial p = {row.p_holm:.3g} after Holm)"
+    return from_decision(rank_is_straggler(row, count), because)
 
 
 def _verdict(test: StragglerTest) -> Verdict:
     longest = test.row(LONGEST)
     if longest is None:
         return unconfirmed(Reason.MISSING_SIGNAL, "no longest job per step")
+    if not np.isfinite(longest.rho.value):
+        code = Reason(test.codes[0]) if test.codes else Reason.LOW_N
+        return unconfirmed(code, f"no correlation of dips and jobs can be worked out from {test.steps} steps")
     winner = test.row(test.driver)
     because = f"dip width against the longest job: partial rho {longest.rho.value:.2f}, {longest.slope.value:.2f} s of dip per second of job"
     if winner is not None and winner is not longest:
@@ -102,8 +124,8 @@ def _verdict(test: StragglerTest) -> Verdict:
         interval=(longest.rho.low, longest.rho.high),
         p=longest.p_value,
         reason=Reason(test.codes[0]) if test.codes else None,
-        min_detectable=test.detectable_rho,
-        steps_needed=test.steps_needed,
+        min_detectable=None if test.verdict == "yes" else test.detectable_rho,
+        steps_needed=test.steps_needed if test.verdict == "unconfirmed" else None,
     )
 
 
@@ -120,9 +142,11 @@ def _driver(row: Any) -> dict[str, Any]:
 
 
 def _row(row: LastArriver, evidence: Evidence) -> dict[str, Any]:
-    count = evidence.steps.loop.steps if evidence.steps else 0
+    met = gather(evidence)
+    assert met is not None  # noqa: S101 - there is a row
+    count = len(met.step)
     return {
-        "rank": evidence.findings.timelines[row.rank].rank,
+        "rank": met.ranks[row.rank],
         "last_in_steps": row.share.value * count,
         "steps": count,
         "p": row.p,
@@ -136,7 +160,7 @@ def _what_if(evidence: Evidence) -> dict[str, Any]:
     loop = evidence.loop
     if loop is None:
         return {"what_if": None, "attribution": None}
-    found = [blame_ranks(loop, evidence.rng(2)) if loop.ranks > 1 else None]
+    found = [blame_ranks(loop, evidence.rng(2)) if loop.ranks > 1 and evidence.synchronous else None]
     found += [blame_workers(loop, evidence.rng(3)), blame_longest_job(loop, evidence.rng(4))]
     known = [attribution for attribution in found if attribution is not None]
     longest = next((a for a in known if a.peers == "longest_job" and a.causes), None)
@@ -146,7 +170,7 @@ def _what_if(evidence: Evidence) -> dict[str, Any]:
             "no_straggler_step_speedup": capped,
             "equal_jobs_step_speedup": longest.speedup.value if longest else None,
         },
-        "attribution": [_attribution(a) for a in known],
+        "attribution": [_attribution(a, evidence) for a in known],
     }
 
 
@@ -156,17 +180,31 @@ def _without_longest(evidence: Evidence) -> float | None:
     if whatifs is None or whatifs.loop.jobs is None or not whatifs.gate.passed:
         return None
     jobs = whatifs.loop.jobs
-    order = np.lexsort((-jobs.seconds, jobs.step))
-    step, seconds = jobs.step[order], jobs.seconds[order]
-    first = np.searchsorted(step, np.arange(whatifs.loop.steps))
-    second = np.clip(first + 1, None, len(seconds) - 1)
-    cap = np.where(step[second] == step[first], seconds[second], seconds[first])
-    shorter = np.minimum(jobs.seconds, cap[jobs.step])
+    shorter = np.minimum(jobs.seconds, second_longest(jobs.step, jobs.seconds, whatifs.loop.steps)[jobs.step])
     edited = whatifs.edit("no longest job", lambda loop: replace(loop, jobs=replace(jobs, seconds=shorter)))
     return float(edited.speedup.value)
 
 
-def _attribution(found: Attribution) -> dict[str, Any]:
+def second_longest(step: IntArray, seconds: FloatArray, steps: int) -> FloatArray:
+    """Seconds of the second longest job of each step; of its only job where it has one, 0 where it has none.
+
+    Example: jobs of 3, 1 and 2 s in step 0, 5 s in step 1, none in step 2: 2, 5, 0.
+    """
+    order = np.lexsort((-seconds, step))
+    ordered = np.append(seconds[order], 0.0)
+    first = np.searchsorted(step[order], np.arange(steps))
+    count = np.bincount(step, minlength=steps)
+    second: FloatArray = np.where(count > 0, ordered[first + (count > 1)], 0.0)
+    return second
+
+
+def _attribution(found: Attribution, evidence: Evidence) -> dict[str, Any]:
+    """As a fact; ranks and workers are named as the framework does, not by their place in the replay."""
+    steps = evidence.steps
+    named = {f"rank {place}": f"rank {rank}" for place, rank in enumerate(steps.ranks if steps else ())}
+    named |= {
+        f"worker {place}": f"worker {pid}" for place, (_, pid) in enumerate(steps.workers if steps else ())
+    }
     return {
         "peers": found.peers,
         "speedup": found.speedup.value,
@@ -174,7 +212,7 @@ def _attribution(found: Attribution) -> dict[str, Any]:
         "skipped": found.skipped,
         "causes": [
             {
-                "name": c.name,
+                "name": named.get(c.name, c.name),
                 "s_x": c.s_x.value,
                 "removed": c.removed.value,
                 "added": c.added.value,
@@ -185,8 +223,14 @@ def _attribution(found: Attribution) -> dict[str, Any]:
     }
 
 
+def receipts(evidence: Evidence) -> tuple[Receipt, ...]:
+    """Who came last how often, and how busy the workers were."""
+    return tuple(_receipts(evidence))
+
+
 def _receipts(evidence: Evidence) -> Iterator[Receipt]:
     stragglers = evidence.findings.stragglers
+    start, end = evidence.findings.window
     for row in stragglers.by_rank if stragglers else ():
         yield Receipt(
             kind="count",
@@ -203,5 +247,12 @@ def _receipts(evidence: Evidence) -> Iterator[Receipt]:
             rank=worker.rank,
             value=worker.busy_s,
             unit="s",
-            query=select("SUM(t1_s - t0_s)", "jobs", "step >= 0", pid=worker.pid),
+            query=select(
+                "SUM(t1_ns - t0_ns) / 1e9",
+                "jobs",
+                f"t0_ns >= {start}",
+                f"t1_ns <= {end}",
+                pid=worker.pid,
+                rank=worker.rank,
+            ),
         )

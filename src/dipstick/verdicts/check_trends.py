@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dipstick.analysis.stats import holm
 from dipstick.judgement import Check, Reason, Verdict
 from dipstick.verdicts.algebra import unconfirmed
-from dipstick.verdicts.claim_trends import describe, series_of, trend_of
+from dipstick.verdicts.bill import step_receipts
+from dipstick.verdicts.claim_trends import as_verdict, describe, series_of, thinning, trend_of
 
 if TYPE_CHECKING:
     from dipstick.analysis.trends import Trend
     from dipstick.verdicts.evidence import Evidence
 
 QUESTION = "Does the run change as it goes?"
-WATCHED = ("step", "dip", "reward", "generate", "gather_wait")
+WATCHED = ("step", "dip", "dips_per_minute", "reward", "generate", "gather_wait")
 ALPHA = 0.05
 
 
@@ -24,32 +26,39 @@ def check(evidence: Evidence) -> Check:
     found = {of: trend for of in WATCHED if of in known and (trend := trend_of(evidence, of)) is not None}
     if not found:
         verdict = unconfirmed(Reason.MISSING_SIGNAL, "no steps with phases were recorded")
-        return Check("trends", QUESTION, verdict, facts={"trends": None})
+        return Check("trends", QUESTION, verdict, facts={"trends": None, "dips_thin_out_because": None})
     adjusted = holm([trend.p_value for trend in found.values()]).tolist()
-    drifting = [of for (of, trend), p in zip(found.items(), adjusted, strict=True) if _drifts(trend, p)]
-    facts = {"trends": [_fact(of, trend, p) for (of, trend), p in zip(found.items(), adjusted, strict=True)]}
-    return Check("trends", QUESTION, _verdict(found, drifting), facts=facts)
+    p_of = dict(zip(found, adjusted, strict=True))
+    rate = thinning(evidence)
+    facts = {
+        "trends": [_fact(of, trend, p_of[of]) for of, trend in found.items()],
+        "dips_thin_out_because": rate.because if rate else None,
+    }
+    return Check("trends", QUESTION, _verdict(found, p_of), step_receipts(evidence), facts)
 
 
 def _drifts(trend: Trend, p: float) -> bool:
     return p <= ALPHA and trend.verdict in {"yes", "partially"}
 
 
-def _verdict(found: dict[str, Trend], drifting: list[str]) -> Verdict:
-    if drifting:
-        first = found[drifting[0]]
-        because = "; ".join(describe(of, found[of]) for of in drifting)
-        return Verdict(
-            first.verdict, because, first.change.value, (first.change.low, first.change.high), first.p_value
-        )
-    step = found.get("step") or next(iter(found.values()))
-    interval = (step.change.low, step.change.high)
-    if all(trend.verdict == "no" for trend in found.values()):
-        return Verdict("no", describe("step", step), step.change.value, interval, step.p_value)
-    because = f"no drift stands out; {describe('step', step)}"
-    return Verdict(
-        "unconfirmed", because, step.change.value, interval, step.p_value, Reason.LOW_N, step.detectable
+def _verdict(found: dict[str, Trend], p_of: dict[str, float]) -> Verdict:
+    """The strongest of what drifts; "no" only if every series was seen not to; else open, with step time's numbers."""
+    drifting = sorted(
+        (of for of, trend in found.items() if _drifts(trend, p_of[of])),
+        key=lambda of: found[of].verdict != "yes",
     )
+    if drifting:
+        because = "; ".join(describe(of, found[of]) for of in drifting)
+        return as_verdict(found[drifting[0]], p_of[drifting[0]], because)
+    step = found["step"]
+    verdict = as_verdict(step, p_of["step"], describe("step", step))
+    if all(trend.verdict == "no" for trend in found.values()):
+        return verdict
+    open_one = next((of for of, trend in found.items() if trend.verdict != "no"), "step")
+    told = [describe(of, found[of]) for of in dict.fromkeys(("step", open_one))]
+    because = "; ".join(("no drift stands out", *told))
+    return replace(verdict, word="unconfirmed", because=because, reason=verdict.reason or Reason.LOW_N,
+                   min_detectable=step.detectable)  # fmt: skip
 
 
 def _fact(of: str, trend: Trend, p: float) -> dict[str, Any]:

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dipstick.judgement import Reason, Receipt, Verdict
+from dipstick.judgement import Reason, Verdict
 from dipstick.verdicts import check_alignment
-from dipstick.verdicts.algebra import unconfirmed
+from dipstick.verdicts.algebra import measured, unconfirmed
+from dipstick.verdicts.bill import utilization_receipts
 from dipstick.verdicts.claim_phases import known_phase
 from dipstick.verdicts.claims import claim_test
 
 if TYPE_CHECKING:
+    from dipstick.analysis.alignment import AlignmentVerdict
     from dipstick.analysis.overlap import OverlapFit
+    from dipstick.analysis.stats import Estimate
+    from dipstick.model import Verdict as Word
     from dipstick.verdicts.claims import Judged
     from dipstick.verdicts.evidence import Evidence
 
@@ -25,13 +29,20 @@ def locked_to_steps(evidence: Evidence) -> Judged:
     """The dips recur with the step cycle: they start at its boundaries more often than shifted copies do."""
     judged = check_alignment.weigh(evidence)
     if judged is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, "steps beside GPU telemetry were not recorded"), ()
+        return check_alignment.missing(evidence), ()
     verdict = check_alignment.as_verdict(judged)
     receipts = check_alignment.check(evidence).receipts
-    if judged.verdict == "partially" and judged.p_value is not None and judged.p_value <= judged.rules.alpha:
+    if judged.verdict == "partially" and _strong(judged):
         # Which boundary they follow may stay open; that they are tied to the loop does not.
         return Verdict("yes", judged.why, verdict.effect, verdict.interval, verdict.p), receipts
     return verdict, receipts
+
+
+def _strong(judged: AlignmentVerdict) -> bool:
+    """Whether only the boundary is open: a weak effect stays "partially", however small its p (methods 4.1)."""
+    rules, effect, drop = judged.rules, judged.effect, judged.drop_pct
+    by_events = effect is not None and effect.value >= rules.yes_effect
+    return by_events or (drop is not None and drop.low > rules.yes_drop_pct)
 
 
 @claim_test
@@ -40,24 +51,16 @@ def dips_follow(evidence: Evidence, *, phase: str) -> Judged:
     judged = check_alignment.weigh(evidence)
     known_phase(phase)
     if judged is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, "steps beside GPU telemetry were not recorded"), ()
+        return check_alignment.missing(evidence), ()
     verdict = check_alignment.as_verdict(judged)
+    receipts = check_alignment.check(evidence).receipts
     if verdict.word == "yes" and judged.boundary != phase:
-        return Verdict(
-            "no",
-            f"the dips follow the start of {judged.boundary}: {judged.why}",
-            verdict.effect,
-            verdict.interval,
-            verdict.p,
-        ), ()
-    if verdict.word == "partially" and phase not in judged.candidates:
-        return Verdict(
-            "no",
-            f"{phase} is not among the boundaries that remain: {judged.why}",
-            verdict.effect,
-            verdict.interval,
-        ), ()
-    return verdict, check_alignment.check(evidence).receipts
+        because = f"the dips follow the start of {judged.boundary}: {judged.why}"
+        return Verdict("no", because, verdict.effect, verdict.interval, verdict.p), receipts
+    if verdict.word == "partially" and judged.candidates and phase not in judged.candidates:
+        because = f"{phase} is not among the boundaries that remain: {judged.why}"
+        return Verdict("no", because, verdict.effect, verdict.interval, verdict.p), receipts
+    return verdict, receipts
 
 
 @claim_test
@@ -76,24 +79,24 @@ def drops_after(evidence: Evidence, *, phase: str) -> Judged:
         return unconfirmed(
             Reason.COARSE, f"the levels of {phase} and of what follows can't be told apart"
         ), ()
-    because = f"utilization falls by {drop.value:.0f} points [{drop.low:.0f}, {drop.high:.0f}] from {phase} to {rest}, the longest of what follows"
-    word = (
-        "yes"
-        if drop.low > YES_DROP_PCT
-        else "no"
-        if drop.high < WEAK_DROP_PCT
-        else "partially"
-        if drop.low > WEAK_DROP_PCT
-        else "unconfirmed"
-    )
-    reason = Reason.LOW_N if word == "unconfirmed" else None
-    receipts = tuple(
-        Receipt("number", f"{level.name}: {level.level_pct.value:.0f} % [{level.level_pct.low:.0f}, {level.level_pct.high:.0f}]",
-                value=level.level_pct.value, unit="%")
-        for level in fit.levels
-        if level.level_pct is not None
-    )  # fmt: skip
-    return Verdict(word, because, drop.value, (drop.low, drop.high), reason=reason), receipts  # type: ignore[arg-type] # literal
+    because = f"{_in_words(drop)} from {phase} to {rest}, the longest of what follows"
+    verdict = measured(_dropped(drop), because, drop, len(evidence.kept))
+    return verdict, utilization_receipts(evidence, phase, rest)
+
+
+def _in_words(drop: Estimate) -> str:
+    if drop.value >= 0:
+        return f"utilization falls by {drop.value:.0f} points [{drop.low:.0f}, {drop.high:.0f}]"
+    return f"utilization rises by {-drop.value:.0f} points [{-drop.high:.0f}, {-drop.low:.0f}]"
+
+
+def _dropped(drop: Estimate) -> Word:
+    """The thresholds of methods 7: 20 points for certain, 10 for certain, or less than 10."""
+    if drop.low > YES_DROP_PCT:
+        return "yes"
+    if drop.high < WEAK_DROP_PCT:
+        return "no"
+    return "partially" if drop.low > WEAK_DROP_PCT else "unconfirmed"
 
 
 def _rest(evidence: Evidence, fit: OverlapFit, phase: str) -> str | None:

@@ -6,6 +6,7 @@ hand-overs, or from the code (``--repo``); copies from the counters; waits from 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,14 +14,18 @@ import polars as pl
 
 from dipstick.analysis.stats import percentile_interval, step_draws, wilson
 from dipstick.judgement import Reason, Receipt, Verdict
+from dipstick.model import STATES
 from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts import repo_facts
-from dipstick.verdicts.algebra import claim, unconfirmed
+from dipstick.verdicts.algebra import claim, measured, unconfirmed
+from dipstick.verdicts.bill import gpu_columns, gpu_seconds, of_gpu
 from dipstick.verdicts.claims import claim_test
-from dipstick.verdicts.sql import select
+from dipstick.verdicts.sql import select, within
 
 if TYPE_CHECKING:
+    from dipstick.analysis.stats import Estimate
     from dipstick.model import FloatArray
+    from dipstick.model import Verdict as Word
     from dipstick.verdicts.claims import Judged
     from dipstick.verdicts.evidence import Evidence
 
@@ -28,7 +33,7 @@ HOW_TO_TELL = (
     "dipstick explain RUN --repo PATH reads it from the training code; a recording made with hooks notes it"
 )
 STRONG, WEAK = 0.5, 0.2
-FULL_MEMORY = 0.5
+WORTH_NAMING = 0.02
 TENSOR_WORDS = ("Tensor", "cuda", "ndarray[cuda]")
 
 
@@ -41,10 +46,7 @@ def _hand_overs(evidence: Evidence) -> tuple[list[str], tuple[Receipt, ...]]:
         return [], ()
     total = known["payload_b"].sum()
     text = f"{known.height} jobs carried {', '.join(types[:5])}, {total or 0} bytes in all"
-    query = (
-        select("payload_types, COUNT(*), SUM(payload_b)", "jobs", "payload_types IS NOT NULL")
-        + " GROUP BY payload_types"
-    )
+    query = select("COALESCE(SUM(payload_b), 0)", "jobs", "payload_types IS NOT NULL")
     return types, (Receipt("bytes", text, value=float(total or 0), unit="B", query=query),)
 
 
@@ -106,18 +108,17 @@ def synchronizing_workers_cause_dips(evidence: Evidence) -> Judged:
 def _gather_waits(evidence: Evidence) -> Judged:
     """Clause: a synchronization exists, and costs GPU-seconds: the cross-rank gather."""
     breakdown = evidence.findings.breakdown
-    rows = [row for row in breakdown.totals if row.phase in WAIT_PHASES] if breakdown else []
     if breakdown is None or not evidence.findings.meetings:
         return unconfirmed(Reason.MISSING_SIGNAL, "no barrier that all ranks share was recorded"), ()
-    seconds = sum(row.seconds for row in rows)
-    everything = sum(row.seconds for row in breakdown.totals)
+    bill = gpu_seconds(evidence.findings)
+    seconds, everything = sum(bill.get(phase, 0.0) for phase in WAIT_PHASES), sum(bill.values())
     because = f"ranks wait {seconds:.0f} of {everything:.0f} GPU-seconds for each other at collectives"
     receipts = tuple(
         Receipt("number", f"rank {w.rank} waited {w.seconds:.1f} s at {w.barrier}, {w.count} times, peer in {w.because}", rank=w.rank,
                 value=w.seconds, unit="s", query=select("SUM(wait_s)", "waits", barrier=w.barrier, rank=w.rank, because=w.because))
         for w in breakdown.waits[:4]
     )  # fmt: skip
-    return Verdict("yes" if seconds >= 0.02 * everything else "no", because, effect=seconds), receipts
+    return Verdict("yes" if seconds >= WORTH_NAMING * everything else "no", because, effect=seconds), receipts
 
 
 @claim_test
@@ -135,17 +136,39 @@ def transfers_force_waiting(evidence: Evidence) -> Judged:
     if not len(copying):
         return unconfirmed(Reason.MISSING_SIGNAL, "no steps were recorded"), ()
     lost = float(copying.sum() + idle.sum())
-    share = float(copying.sum()) / lost if lost > 0 else 0.0
-    low, high = _share_interval(evidence, copying, idle)
-    busiest = _busiest_bus(evidence)
-    because = f"{copying.sum():.1f} of {lost:.0f} GPU-seconds without work are bus copies ({100 * share:.1f} %, at most {100 * high:.0f} %){busiest}"
-    word = (
-        "yes" if low >= STRONG else "no" if high < WEAK else "partially" if share >= WEAK else "unconfirmed"
-    )
-    reason = Reason.LOW_N if word == "unconfirmed" else None
-    receipt = Receipt("number", f"{copying.sum():.2f} GPU-seconds in state copying_bus", value=float(copying.sum()), unit="GPU-s",
-                      query=select("SUM(busy_s)", "states", state="copying_bus"))  # fmt: skip
-    return Verdict(word, because, share, (low, high), reason=reason), (receipt,)  # type: ignore[arg-type] # literal
+    share = _share(evidence, copying, idle)
+    bus = _busiest_bus(evidence)
+    text = f"{copying.sum():.1f} of {lost:.0f} GPU-seconds without work are bus copies ({100 * share.value:.1f} %, at most {100 * share.high:.0f} %)"
+    because = "; ".join([text, *(receipt.text for receipt in bus)])
+    return measured(_mostly(share), because, share, len(copying)), (*_copy_receipts(evidence), *bus)
+
+
+def _mostly(share: Estimate) -> Word:
+    """Half of it and more, a fifth and more, or less."""
+    if share.low >= STRONG:
+        return "yes"
+    if share.high < WEAK:
+        return "no"
+    return "partially" if share.value >= WEAK else "unconfirmed"
+
+
+def _copy_receipts(evidence: Evidence) -> tuple[Receipt, ...]:
+    """Seconds of bus copies of each used GPU, over the kept steps."""
+    steps = evidence.steps
+    assert steps is not None  # noqa: S101 - there are steps to sum over
+    start, end = float(steps.start_s[evidence.kept[0]]), float(steps.end_s[evidence.kept[-1]])
+    found = []
+    for gpu in (g for g in evidence.findings.gpus if g.used):
+        at = np.asarray([round(start * 1e9)], np.int64), np.asarray([round(end * 1e9)], np.int64)
+        seconds = float(gpu.states.seconds(STATES.index("copying_bus"), *at)[0])
+        query = within(
+            "busy_s", "states", (start, end), state="copying_bus", **gpu_columns(evidence.findings, gpu)
+        )
+        text = f"GPU {gpu.signals.gpu}: {seconds:.2f} s in state copying_bus"
+        found.append(
+            Receipt("number", text, gpu.signals.gpu, gpu.rank, start, end, seconds, "GPU-s", query=query)
+        )
+    return tuple(found)
 
 
 def _per_step(evidence: Evidence) -> tuple[FloatArray, FloatArray]:
@@ -157,64 +180,83 @@ def _per_step(evidence: Evidence) -> tuple[FloatArray, FloatArray]:
     end = (steps.end_s[evidence.kept] * 1e9).astype(np.int64)
     copying, idle = np.zeros(len(start)), np.zeros(len(start))
     for gpu in (g for g in evidence.findings.gpus if g.used):
-        copying += gpu.states.seconds(_state("copying_bus"), start, end)
+        copying += gpu.states.seconds(STATES.index("copying_bus"), start, end)
         idle += sum(
-            gpu.states.seconds(_state(name), start, end)
+            gpu.states.seconds(STATES.index(name), start, end)
             for name in ("idle", "spinning", "waiting_or_bus_copy")
         )
     return copying, idle
 
 
-def _state(name: str) -> int:
-    from dipstick.model import STATES  # noqa: PLC0415 - a name to a code
-
-    return STATES.index(name)
-
-
-def _share_interval(evidence: Evidence, copying: FloatArray, idle: FloatArray) -> tuple[float, float]:
-    """Step-bootstrap interval of the share; with no copy at all, Wilson's bound on the steps that had one."""
+def _share(evidence: Evidence, copying: FloatArray, idle: FloatArray) -> Estimate:
+    """Share of the time without work, by a bootstrap of steps; with no copy at all, Wilson's bound on the steps that had one."""
     if not copying.any():
-        return 0.0, wilson(0, len(copying)).high
+        return replace(wilson(0, len(copying)), value=0.0, low=0.0)
     draws = step_draws(evidence.rng(6), len(copying), 999)
     sums = copying[draws].sum(axis=1)
     shares = sums / np.maximum(sums + idle[draws].sum(axis=1), 1e-12)
-    estimate = percentile_interval(float(copying.sum() / (copying.sum() + idle.sum())), shares)
-    return estimate.low, estimate.high
+    return percentile_interval(float(copying.sum() / (copying.sum() + idle.sum())), shares)
 
 
-def _busiest_bus(evidence: Evidence) -> str:
+def _busiest_bus(evidence: Evidence) -> tuple[Receipt, ...]:
+    """The fastest window of the PCIe bus, towards the GPU."""
     rows = evidence.recording.table("gpu_counters", columns=["t_ns", "pcie_rx_mib_s"])
-    inside = (
-        rows.filter(pl.col("t_ns").is_between(*evidence.findings.window))["pcie_rx_mib_s"]
-        .drop_nulls()
-        .to_numpy()
+    inside = pl.col("t_ns").is_between(*evidence.findings.window)
+    seen = rows.filter(inside)["pcie_rx_mib_s"].drop_nulls().drop_nans().to_numpy()
+    if not len(seen):
+        return ()
+    start, end = evidence.findings.window
+    query = select("MAX(pcie_rx_mib_s)", "gpu_counters", f"t_ns BETWEEN {start} AND {end}")
+    top = float(seen.max())
+    return (
+        Receipt(
+            "number",
+            f"the busiest window took {top:.0f} MiB/s over PCIe",
+            value=top,
+            unit="MiB/s",
+            query=query,
+        ),
     )
-    return f"; the busiest window took {float(inside.max()):.0f} MiB/s over PCIe" if len(inside) else ""
 
 
 @claim_test
 def memory_is_under_pressure(evidence: Evidence, *, at_least: float = 50.0) -> Judged:
     """Several tenants share the GPU and hold at least this share of its memory (percent)."""
-    held = _memory_share(evidence)
-    if held is None:
+    fullest = _fullest(evidence)
+    if fullest is None:
         return unconfirmed(
             Reason.MISSING_SIGNAL, "memory.used or the board's memory size was not recorded"
         ), ()
-    seen = evidence.recording.table("gpu_process", columns=["gpu", "pid"]).unique()
-    tenants = int(seen.group_by("gpu").len()["len"].to_numpy().max()) if seen.height else 0
-    because = f"{100 * held:.0f} % of the memory is allocated" + (
-        f", {tenants} processes on a GPU" if tenants else ""
-    )
-    receipt = Receipt("number", because, value=100 * held, unit="%", query=select("MAX(mem_used_b)", "gpu"))
-    return Verdict("yes" if 100 * held >= at_least else "no", because, effect=100 * held), (receipt,)
+    held, tenants = fullest.value or 0.0, _tenants(evidence)
+    beside = {0: "", 1: ", by one process"}.get(tenants, f", {tenants} processes on a GPU")
+    because = f"{held:.0f} % of the memory is allocated{beside}"
+    shared = tenants != 1  # where processes were not recorded, nobody says that there is only one
+    return Verdict("yes" if shared and held >= at_least else "no", because, effect=held), (fullest,)
 
 
-def _memory_share(evidence: Evidence) -> float | None:
-    used = evidence.recording.table("gpu", columns=["t_ns", "mem_used_b"])["mem_used_b"].drop_nulls()
-    total = evidence.recording.table("gpus")["mem_total_b"].drop_nulls()
-    if not len(used) or not len(total):
+def _tenants(evidence: Evidence) -> int:
+    """The most processes that were seen on one GPU; 0 where processes were not recorded."""
+    seen = evidence.recording.table("gpu_process", columns=["host", "gpu", "pid"]).unique()
+    return int(seen.group_by("host", "gpu").len()["len"].to_numpy().max()) if seen.height else 0
+
+
+def _fullest(evidence: Evidence) -> Receipt | None:
+    """The GPU whose memory is fullest at any time, percent of its own; None where either number is missing."""
+    used = evidence.recording.table("gpu", columns=["host", "gpu", "t_ns", "mem_used_b"])
+    boards = evidence.recording.table("gpus").filter(pl.col("mem_total_b") > 0)
+    sizes = boards.group_by("host", "gpu").agg(pl.col("mem_total_b").max())
+    most = used.drop_nulls("mem_used_b").group_by("host", "gpu").agg(pl.col("mem_used_b").max())
+    shares = most.join(sizes, on=["host", "gpu"], nulls_equal=True).sort("host", "gpu")
+    if shares.is_empty():
         return None
-    return float(used.to_numpy().max() / total.to_numpy().max())
+    host, gpu, top, size = max(shares.iter_rows(), key=lambda row: row[2] / row[3])
+    query = select(
+        f"CAST(MAX(mem_used_b) AS DOUBLE) * 100 / {int(size)}",
+        "gpu",
+        **of_gpu(evidence.findings, host or "", gpu),
+    )
+    text = f"GPU {gpu}: {top / 2**30:.1f} of {size / 2**30:.1f} GiB allocated at most"
+    return Receipt("number", text, gpu=gpu, value=100 * top / size, unit="%", query=query)
 
 
 @claim_test
@@ -235,10 +277,11 @@ def high_utilization_means_work(evidence: Evidence, *, hollow_below: float = 10.
         return unconfirmed(Reason.SPINNING, because), ()
     share = 100 * hollow / busy
     because = f"{hollow:.0f} of {busy:.0f} GPU-seconds that read as busy ({share:.0f} %) are waits or copies without SM work"
-    word = "yes" if share < hollow_below else "partially" if share < WEAK * 100 else "no"
+    word: Word = "yes" if share < hollow_below else "partially" if share < WEAK * 100 else "no"
+    start, end = (t / 1e9 for t in evidence.findings.window)
     receipts = tuple(
-        Receipt("number", f"GPU {s.gpu}: {s.hollow_s:.1f} of {s.busy_s:.1f} busy seconds are hollow", gpu=s.gpu, value=s.hollow_s,
-                unit="GPU-s", query=select("SUM(hollow_s)", "states", gpu=s.gpu))
+        Receipt("number", f"GPU {s.gpu}: {s.hollow_s:.1f} of {s.busy_s:.1f} busy seconds are hollow", s.gpu, None, start, end, s.hollow_s,
+                "GPU-s", query=within("hollow_s", "states", (start, end), **of_gpu(evidence.findings, s.host, s.gpu)))
         for s in used
     )  # fmt: skip
-    return Verdict(word, because, effect=share), receipts  # type: ignore[arg-type] # literal
+    return Verdict(word, because, effect=share), receipts

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dipstick.analysis.whatif_verdict import fix_gives, phase_dominates, rank_is_straggler
+from dipstick.analysis.stats import Estimate
+from dipstick.analysis.straggler_tests import MAKESPAN, TOTAL
+from dipstick.analysis.whatif_verdict import fix_gives, phase_dominates
 from dipstick.errors import UsageError
 from dipstick.judgement import Reason, Receipt, Verdict
 from dipstick.phases import PHASES
 from dipstick.verdicts import check_stragglers
-from dipstick.verdicts.algebra import from_decision, unconfirmed
+from dipstick.verdicts.algebra import from_decision, measured, unconfirmed
+from dipstick.verdicts.bill import gpu_seconds, phase_receipts, step_receipts, utilization_receipts
 from dipstick.verdicts.claims import claim_test
 from dipstick.verdicts.sql import select
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 NO_STEPS = "no steps with phases were recorded"
 UNSEEN_PCT = 2.0
+FEWEST_FINE, FEWEST_COARSE, FINE_S = 15, 30, 5.0
+"""Steps that a driver of the dips needs at a telemetry window up to 5 s, and above (methods 4.4)."""
 
 
 def known_phase(phase: str) -> str:
@@ -36,23 +41,6 @@ def known_phase(phase: str) -> str:
     return phase
 
 
-def phase_receipts(evidence: Evidence, phase: str) -> tuple[Receipt, ...]:
-    """Seconds of the phase on each rank."""
-    breakdown = evidence.findings.breakdown
-    return tuple(
-        Receipt(
-            "number",
-            f"rank {row.rank}: {row.seconds:.1f} s in {phase}",
-            rank=row.rank,
-            value=row.seconds,
-            unit="s",
-            query=select("SUM(seconds)", "phase_pieces", rank=row.rank, phase=phase),
-        )
-        for row in (breakdown.rows if breakdown else ())
-        if row.phase == phase
-    )
-
-
 @claim_test
 def phase_longest(evidence: Evidence, *, phase: str) -> Judged:
     """The phase dominates the critical path (its share's interval above 50 %, or 10 points ahead of all others)."""
@@ -61,7 +49,8 @@ def phase_longest(evidence: Evidence, *, phase: str) -> Judged:
         return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
     if phase not in {row.phase for row in path.rows}:
         known_phase(phase)
-        return Verdict("no", f"{phase} takes no time on the critical path", effect=0.0), ()
+        because = f"{phase} takes no time on the critical path"
+        return Verdict("no", because, effect=0.0), phase_receipts(evidence, phase)
     decision = phase_dominates(path, phase, whatifs.gate)
     share = decision.effect
     because = f"{phase} is {100 * share.value:.0f} % of the critical path [{100 * share.low:.0f}, {100 * share.high:.0f}], {path.steps} steps"
@@ -75,12 +64,13 @@ def paid_most_for(evidence: Evidence, *, phase: str) -> Judged:
     known_phase(phase)
     if breakdown is None or breakdown.paid_most_for is None:
         return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
-    seconds = {row.phase: row.seconds for row in breakdown.totals}
-    most = breakdown.paid_most_for
-    because = f"{phase} takes {seconds.get(phase, 0.0):.0f} GPU-seconds, {most} takes {seconds[most]:.0f}"
-    return Verdict("yes" if phase == most else "no", because, effect=seconds.get(phase, 0.0)), phase_receipts(
-        evidence, phase
-    )
+    seconds, most = gpu_seconds(evidence.findings), breakdown.paid_most_for
+    unit = "GPU-seconds" if evidence.findings.gpus else "rank-seconds"
+    because = f"{phase} takes {seconds.get(phase, 0.0):.0f} of {sum(seconds.values()):.0f} {unit}"
+    because += "" if phase == most else f", {most} takes {seconds[most]:.0f}"
+    receipts = [phase_receipts(evidence, name) for name in dict.fromkeys((phase, most))]
+    verdict = Verdict("yes" if phase == most else "no", because, effect=seconds.get(phase, 0.0))
+    return verdict, tuple(receipt for part in receipts for receipt in part)
 
 
 @claim_test
@@ -92,23 +82,25 @@ def phase_utilization(
     fit = evidence.overlap
     if fit is None:
         return unconfirmed(Reason.MISSING_SIGNAL, "utilization beside phases was not recorded"), ()
-    levels = _levels(fit, phase)
+    levels, receipts = _levels(fit, phase), utilization_receipts(evidence, phase)
     known = [level.level_pct for level in levels if level.level_pct is not None]
     if len(known) < len(levels) or not levels:
         code = next((r for level in levels for r in level.reasons), "COARSE")
-        return unconfirmed(Reason(code), f"the level of {phase} can't be told"), ()
-    low, high, value = (
-        float(np.mean([getattr(e, side) for e in known])) for side in ("low", "high", "value")
-    )
-    because = f"{phase} reads {value:.0f} % [{low:.0f}, {high:.0f}]"
-    word = _between(value, (low, high), at_least, at_most)
-    reason = Reason.LOW_N if word == "unconfirmed" else None
-    return Verdict(word, because, value, (low, high), reason=reason), _utilization_receipts(evidence, phase)
+        return unconfirmed(Reason(code), f"the level of {phase} can't be told"), receipts
+    mean = Estimate(*(float(np.mean([getattr(e, side) for e in known])) for side in ("value", "low", "high")))
+    because = f"{phase} reads {mean.value:.0f} % [{mean.low:.0f}, {mean.high:.0f}]"
+    word = _between(mean.value, (mean.low, mean.high), at_least, at_most)
+    return measured(word, because, mean, len(evidence.kept)), receipts
 
 
 def _levels(fit: OverlapFit, phase: str) -> list[PhaseLevel]:
-    """The columns of a phase; of one that was cut into parts, all but the draining last."""
-    mine = [level for level in fit.levels if phase in {name.split("[")[0] for name in level.name.split("+")}]
+    """The columns of a phase alone; of one that was cut into parts, all but the draining last.
+
+    A column that coarse samples merged with another phase's is the level of both, and no answer for one.
+    """
+    mine = [
+        level for level in fit.levels if {name.split("[")[0] for name in level.name.split("+")} == {phase}
+    ]
     return mine[:-1] if len(mine) > 1 else mine
 
 
@@ -122,37 +114,25 @@ def _between(value: float, interval: tuple[float, float], at_least: float, at_mo
     return "partially" if at_least <= value <= at_most else "unconfirmed"
 
 
-def _utilization_receipts(evidence: Evidence, phase: str) -> tuple[Receipt, ...]:
-    breakdown = evidence.findings.breakdown
-    return tuple(
-        Receipt("number", f"rank {row.rank}: mean utilization {row.util_mean_pct:.1f} % over {row.seconds:.1f} s", rank=row.rank,
-                value=row.util_mean_pct, unit="%")
-        for row in (breakdown.rows if breakdown else ())
-        if row.phase == phase and row.util_mean_pct is not None
-    )  # fmt: skip
-
-
 @claim_test
 def straggler_rank(evidence: Evidence, *, rank: int) -> Judged:
     """One rank comes last at the reward gather more often than chance (exact binomial, Holm over ranks)."""
-    rows, steps = check_stragglers.arrivers(evidence), evidence.steps
-    ranks = [t.rank for t in evidence.findings.timelines]
-    if not rows or steps is None:
+    rows, met = check_stragglers.arrivers(evidence), check_stragglers.gather(evidence)
+    if not rows or met is None:
         return unconfirmed(Reason.MISSING_SIGNAL, "fewer than two ranks meet at a reward gather"), ()
-    if rank not in ranks:
-        raise UsageError(f"there is no rank {rank}", fix=f"ranks: {', '.join(map(str, ranks))}")
-    row, count = rows[ranks.index(rank)], steps.loop.steps
-    because = f"rank {rank} is last in {row.share.value * count:.0f} of {count} steps, p = {row.p_holm:.3g}"
-    receipt = Receipt("count", because, rank=rank, value=row.share.value * count, unit="steps",
+    if rank not in met.ranks:
+        raise UsageError(f"there is no rank {rank}", fix=f"ranks: {', '.join(map(str, met.ranks))}")
+    column = met.ranks.index(rank)
+    last = int((met.last == column).sum())
+    receipt = Receipt("count", f"rank {rank} arrives last {last} times", rank=rank, value=last, unit="steps",
                       query=select("COUNT(*)", "waits", barrier="reward", rank=rank, late_rank=rank))  # fmt: skip
-    return from_decision(rank_is_straggler(row, count), because), (receipt,)
+    return check_stragglers.rank_verdict(rows[column], met), (receipt,)
 
 
 @claim_test
 def dips_follow_longest_job(evidence: Evidence) -> Judged:
     """The width of the reward dip follows the longest reward job of the step (methods 4.4)."""
-    found = check_stragglers.check(evidence)
-    return found.verdict, found.receipts
+    return check_stragglers.judge(evidence), check_stragglers.receipts(evidence)
 
 
 @claim_test
@@ -161,13 +141,23 @@ def dips_follow_queued_work(evidence: Evidence) -> Judged:
     test = check_stragglers.dips_follow(evidence)
     if test is None:
         return unconfirmed(Reason.MISSING_SIGNAL, "no reward jobs with worker times beside GPU telemetry"), ()
-    row = test.row("total_work")
-    if row is None or test.driver == "unresolved":
-        return unconfirmed(Reason.LOW_N, f"no driver wins over {test.steps} steps"), ()
-    because = f"{test.driver} wins; total work: rho {row.rho.value:.2f}, {row.slope.value:.2f} s of dip per second, contest {row.share:.2f}"
-    word: Word = "yes" if test.driver in {"total_work", "makespan"} else "no"
-    receipts = check_stragglers.check(evidence).receipts
-    return Verdict(word, because, row.rho.value, (row.rho.low, row.rho.high), row.p_adjusted), receipts
+    row, receipts = test.row(TOTAL), check_stragglers.receipts(evidence)
+    few = test.steps < (FEWEST_FINE if evidence.window_s <= FINE_S else FEWEST_COARSE)
+    if row is None or not np.isfinite(row.rho.value):
+        code = Reason(test.codes[0]) if test.codes else Reason.LOW_N
+        because = f"no correlation of dips and jobs can be worked out from {test.steps} steps"
+        return unconfirmed(code, because), receipts
+    won = {"none": "no driver is followed", "unresolved": "no driver wins"}
+    because = f"{won.get(test.driver, f'{test.driver} wins')}; total work: rho {row.rho.value:.2f}, {row.slope.value:.2f} s of dip per second, contest {row.share:.2f}, {test.steps} steps"
+    open_ = few or test.driver == "unresolved"
+    word: Word = "unconfirmed" if open_ else "yes" if test.driver in {TOTAL, MAKESPAN} else "no"
+    verdict = Verdict(
+        word, because, row.rho.value, (row.rho.low, row.rho.high), row.p_adjusted,
+        reason=(Reason.LOW_N if few else Reason.COLLINEAR) if open_ else None,
+        min_detectable=None if word == "yes" else test.detectable_rho,
+        steps_needed=test.steps_needed if open_ else None,
+    )  # fmt: skip
+    return verdict, receipts
 
 
 @claim_test
@@ -181,18 +171,28 @@ def speedup(
 ) -> Judged:
     """A change makes the step at least so much faster: change = faster, more_slots, cap_jobs, balance or overlap_reward."""
     whatifs = evidence.whatifs
+    if change == "more_slots" and not times.is_integer():
+        raise UsageError(f"{times:g} is no number of worker slots", fix="times=1, 2 ...")
+    if whatifs is None:
+        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+    if change == "faster" and phase not in whatifs.loop.columns:
+        because = f"{known_phase(phase)} takes no time between the barriers of a step"
+        return Verdict("no" if at_least > 1 else "yes", because, effect=1.0), phase_receipts(evidence, phase)
     edits = {
-        "faster": lambda w: w.faster(known_phase(phase), times),
+        "faster": lambda w: w.faster(phase, times),
         "more_slots": lambda w: w.more_slots(int(times)),
         "cap_jobs": lambda w: w.cap_jobs(times),
         "balance": lambda w: w.balance(),
         "overlap_reward": lambda w: w.overlap_reward(),
     }
-    if change not in edits:
-        raise UsageError(f"there is no change {change!r}", fix=f"changes: {', '.join(edits)}")
-    if whatifs is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
-    result = edits[change](whatifs)
+    result, receipts = edits[change](whatifs), step_receipts(evidence)
     s = result.speedup
+    if not np.isfinite(s.value):
+        return unconfirmed(Reason(result.reason), f"{result.change}: no reward jobs were recorded"), receipts
     because = f"{result.change}: {s.value:.2f} times faster [{s.low:.2f}, {s.high:.2f}], {result.held_fixed}"
-    return from_decision(fix_gives(result, at_least), because), ()
+    return from_decision(fix_gives(result, at_least, _gap(evidence)), because), receipts
+
+
+def _gap(evidence: Evidence) -> float:
+    """Share of the critical path that no phase explains."""
+    return evidence.path.gap_share if evidence.path else 0.0

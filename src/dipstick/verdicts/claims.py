@@ -31,6 +31,7 @@ MOST_SAID = 60
 CHOICES: dict[str, tuple[str, ...]] = {
     "phase": PHASES,
     "change": ("faster", "more_slots", "cap_jobs", "balance", "overlap_reward"),
+    "of": ("step", "dip", "dips_per_minute", "longest_job", "total_work", "makespan", *PHASES),
 }
 """Parameters that take one of a list of words, whatever the test."""
 LEAST: dict[str, float] = {"rank": 0, "times": 0.001, "at_least": 0, "at_most": 0, "hollow_below": 0}

@@ -40,10 +40,10 @@ class RewardDips:
 
 
 def reward_dips(evidence: Evidence) -> RewardDips | None:
-    """Widths of the kept steps; None without telemetry of GPUs whose rank is known."""
+    """Widths of the kept steps; None without telemetry of GPUs whose rank is known, or a gather all ranks share."""
     steps = evidence.steps
     gpus = [gpu for gpu in evidence.findings.gpus if gpu.rank is not None]
-    if steps is None or not gpus or evidence.loop is None:
+    if steps is None or not gpus or evidence.loop is None or not evidence.synchronous:
         return None
     names = [stage.name for stage in evidence.loop.stages]
     if "reward" not in names:
@@ -72,7 +72,27 @@ def _width(
     level = dips.baseline_of(series, timeline)
     stamps = series.t1 / 1e9
     base = np.interp(interval[0], stamps, level)
-    return dip_widths(stamps, series.value, gpu.signals.window_ns / 1e9, interval, base).width_s
+    window_s = gpu.signals.window_ns / 1e9
+    floor = _floor(stamps, series.value, window_s, interval, base)
+    return dip_widths(stamps, series.value, window_s, interval, base, floor).width_s
+
+
+def _floor(
+    stamps: FloatArray,
+    value: FloatArray,
+    window_s: float,
+    interval: tuple[FloatArray, FloatArray],
+    base: FloatArray,
+) -> float | None:
+    """The usual level inside the dips: the mean of the windows below half the baseline; None without any.
+
+    Against it a second of dip counts as a second. The lowest level would not do: a rank that scores at 17 %
+    while the other waits (no work) would make 0.83 s of each second, and the slope would never be 1.
+    """
+    low, high = interval
+    step = np.clip(np.searchsorted(low, stamps - window_s, side="right") - 1, 0, len(low) - 1)
+    inside = (stamps - window_s >= low[step]) & (stamps <= high[step]) & (value < dips.ENTER * base[step])
+    return float(value[inside].mean()) if inside.any() else None
 
 
 def drivers(evidence: Evidence) -> dict[str, FloatArray]:
@@ -96,7 +116,7 @@ def completion_length(evidence: Evidence) -> dict[str, FloatArray]:
     rows = evidence.recording.table("scalars")
     if steps is None or rows.is_empty():
         return {}
-    rows = rows.filter(rows["name"].cast(str) == "completions/mean_length")
+    rows = rows.filter(rows["name"].cast(str) == "completions/mean_length").drop_nulls(["step", "value"])
     logged = {int(step) - 1: value for step, value in rows.select("step", "value").iter_rows()}
     values = np.asarray([logged.get(int(k), np.nan) for k in steps.number[evidence.kept]])
     return {"completion length": values} if np.isfinite(values).all() and np.ptp(values) > 0 else {}

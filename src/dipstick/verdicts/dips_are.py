@@ -1,14 +1,15 @@
 """What the dips are, in one word: the rules behind ``answer.dips_are``, first match wins.
 
-1. No telemetry: ``unknown``. No dips: ``none``.
+1. No telemetry: ``unknown``. No dips: ``none``, or ``unknown`` if sampling is too coarse to see half a step.
 2. Bus copies take half of the time without work (claim ``transfers_force_waiting`` says yes): ``transfer``.
 3. Under 80 % of the lost GPU-seconds lie in named phases: ``unknown``.
 4. Half of them or more lie in checkpoints, or in waits for a peer that is in one: ``checkpoint``.
 5. Half or more lie in rewards and the waits for them:
-   a. one rank is last more often than chance, by the exact test: ``straggler_rank``;
+   a. one rank is last more often than chance, by the exact test, and 2 % of all GPU-seconds or more are
+      spent waiting for it: ``straggler_rank``;
    b. the dip's width follows the longest job (check 4 says yes): ``straggler_job``;
-   c. it follows the work queued per slot or its packing, or no driver wins but the workers are busy for 75 %
-      of their slots: ``queued_work``;
+   c. it follows the work queued per slot or its packing (and that varies: p90 / p10 of 2 or more), or no such
+      driver wins but the workers are busy for 75 % of their slots: ``queued_work``;
    d. the waits alone hold half: ``imbalance``; else ``step_cycle``.
 6. Half or more lie in waits: ``straggler_rank`` or ``imbalance``, as in 5.
 7. One phase of the step holds half: ``step_cycle``. Else ``mixed``.
@@ -21,21 +22,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dipstick.analysis.breakdown import NOT_A_FINDING
 from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts import check_stragglers
-from dipstick.verdicts.claim_mechanisms import transfers_force_waiting
+from dipstick.verdicts.bill import gpu_seconds
+from dipstick.verdicts.claim_mechanisms import WORTH_NAMING, transfers_force_waiting
+from dipstick.verdicts.dip_cost import lost_by_phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dipstick.model import Dip, DipsAre
+    from dipstick.model import DipsAre
     from dipstick.verdicts.evidence import Evidence
 
 NAMED_SHARE = 0.8
 MOST = 0.5
 SLOTS_BUSY = 0.75
 QUEUE = ("total_work", "makespan")
+VARIES = 2.0
+"""A phase of constant length is the step's own, however well its last milliseconds follow the queue's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,10 @@ def dips_are(evidence: Evidence) -> Kind:
     findings = evidence.findings
     if not findings.gpus:
         return Kind("unknown", None, 0.0)
-    lost = lost_by_phase(_chosen(evidence))
+    lost = lost_by_phase(evidence)
     total = sum(lost.values())
     if total <= 0:
-        return Kind("none", None, 0.0)
+        return Kind("unknown" if _too_coarse(evidence) else "none", None, 0.0)
     named = {phase: s for phase, s in lost.items() if phase is not None and phase not in NOT_A_FINDING}
     groups = _grouped(evidence, named)
     top = max(groups, key=lambda phase: groups[phase], default=None)
@@ -67,19 +72,12 @@ def dips_are(evidence: Evidence) -> Kind:
     return Kind(_word(evidence, top, share, named), top, share)
 
 
-def _chosen(evidence: Evidence) -> list[Dip]:
-    known = any(gpu.states.method != "utilization" for gpu in evidence.findings.gpus)
-    work = [d for d in evidence.findings.dips if d.series == "work"]
-    seen = [d for d in evidence.findings.dips if d.series == "utilization"]
-    return (work or seen) if known else (seen or work)
-
-
-def lost_by_phase(dips: Iterable[Dip]) -> dict[str | None, float]:
-    """GPU-seconds below the baseline, by the phase that fills each dip."""
-    lost: dict[str | None, float] = {}
-    for dip in dips:
-        lost[dip.phase] = lost.get(dip.phase, 0.0) + dip.deficit_gpu_s
-    return lost
+def _too_coarse(evidence: Evidence) -> bool:
+    """Whether a dip of half a step could have passed unseen: then seeing none says nothing."""
+    used = [gpu.signals for gpu in evidence.findings.gpus if gpu.used]
+    visible_ns = 2 * max((max(s.period_ns, s.window_ns) for s in used), default=0)
+    typical_s = float(np.median(evidence.steps.loop.measured)) if evidence.steps else np.inf
+    return visible_ns / 1e9 > MOST * typical_s
 
 
 def _grouped(evidence: Evidence, named: dict[str, float]) -> dict[str, float]:
@@ -100,17 +98,21 @@ def _word(evidence: Evidence, top: str, share: float, named: dict[str, float]) -
         return "mixed"
     if top == "checkpoint":
         return "checkpoint"
-    if _one_rank_is_late(evidence):
+    waits = sum(named.get(phase, 0.0) for phase in WAIT_PHASES) >= MOST * sum(named.values())
+    if (top == "reward" or waits) and _one_rank_is_late(evidence):
         return "straggler_rank"
     if top == "reward":
         return _reward_word(evidence, named)
-    waits = sum(named.get(phase, 0.0) for phase in WAIT_PHASES)
-    return "imbalance" if waits >= MOST * sum(named.values()) else "step_cycle"
+    return "imbalance" if waits else "step_cycle"
 
 
 def _one_rank_is_late(evidence: Evidence) -> bool:
-    found = check_stragglers.straggler_rank(evidence)
-    return found is not None and found[1].word == "yes"
+    """One rank comes last more often than chance, and the others wait for it (always last by 1 ms costs nothing)."""
+    found, stragglers = check_stragglers.straggler_rank(evidence), evidence.findings.stragglers
+    if found is None or found[1].word != "yes" or stragglers is None:
+        return False
+    blame_s = stragglers.by_rank[found[0].rank].blame_s
+    return blame_s >= WORTH_NAMING * sum(gpu_seconds(evidence.findings).values())
 
 
 def _reward_word(evidence: Evidence, named: dict[str, float]) -> DipsAre:
@@ -118,9 +120,9 @@ def _reward_word(evidence: Evidence, named: dict[str, float]) -> DipsAre:
     if test is not None and test.verdict == "yes":
         return "straggler_job"
     busy = bool(jobs and jobs.slots and jobs.slots_busy and jobs.slots_busy >= SLOTS_BUSY * jobs.slots)
-    if test is not None and (test.driver in QUEUE or (test.driver == "unresolved" and busy)):
-        return "queued_work"
-    if test is None and busy:
+    winner = None if test is None else test.row(test.driver)
+    follows = winner is not None and winner.name in QUEUE and (busy or winner.spread >= VARIES)
+    if follows or (busy and (test is None or test.driver == "unresolved")):
         return "queued_work"
     waits = sum(named.get(phase, 0.0) for phase in WAIT_PHASES)
     return "imbalance" if waits >= MOST * sum(named.values()) else "step_cycle"

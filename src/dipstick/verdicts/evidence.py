@@ -13,6 +13,7 @@ from dipstick.analysis.loop import Steps, build_loop
 from dipstick.analysis.overlap import OverlapFit, fit_overlap
 from dipstick.analysis.replay_model import take_steps
 from dipstick.analysis.replay_path import CriticalPath, critical_path
+from dipstick.analysis.timeline import clip
 from dipstick.analysis.whatif import WhatIfs
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ WARM_UP = 2
 """Steps dropped before any statistic: compilation and the allocator settle in them (methods 7)."""
 FEWEST_LEFT = 8
 """Short runs keep their warm-up steps: dropping 2 of 9 costs more than it cleans."""
+EARLY_NS = 50_000_000
+"""A rank that starts its next phase this long before the last one arrives was not waiting (clocks agree to less)."""
+NO_BARRIER = "no barrier that all ranks share was recorded: their loops may run apart"
+MOST_STEPS = 600
+"""Steps looked at sample by sample; a longer run is judged on its middle ones, and the checks say so."""
 SEED = 20_261_130
 
 
@@ -69,11 +75,41 @@ class Evidence:
         return build_loop(self.findings.timelines, self.recording.table("jobs"), gpus)
 
     @cached_property
+    def synchronous(self) -> bool:
+        """Whether the ranks wait for each other at the reward gather (a single rank has nobody to wait for).
+
+        Plain spans tell of no barrier, and loops that run apart pass the same points without meeting: there
+        somebody starts its next phase before the last rank has arrived.
+        """
+        if len(self.findings.timelines) < 2:  # noqa: PLR2004 - a wait takes two
+            return True
+        gathers = [m for m in self.findings.meetings if m.barrier.name == "reward" and len(m.release)]
+        early_ns = [(m.release[:, None] - m.wait_end).max(axis=1) for m in gathers]
+        return bool(early_ns) and all(np.median(early) <= EARLY_NS for early in early_ns)
+
+    @cached_property
     def kept(self) -> IntArray:
         """Rows of ``steps`` that statistics use: without warm-up, where enough remain."""
         count = 0 if self.steps is None else self.steps.loop.steps
         first = WARM_UP if count >= WARM_UP + FEWEST_LEFT else 0
         return np.arange(first, count)
+
+    @cached_property
+    def close(self) -> IntArray:
+        """Kept steps that are looked at sample by sample: all, or the middle ``MOST_STEPS`` of a long run.
+
+        600 steps decide every test of alignment and spikes (methods S2, S6); a day has thousands.
+        """
+        spare = max(len(self.kept) - MOST_STEPS, 0) // 2
+        return self.kept[spare : len(self.kept) - spare][: max(MOST_STEPS, 1)] if spare else self.kept
+
+    @cached_property
+    def close_ns(self) -> tuple[int, int]:
+        """First and last instant of those steps; the analysis window where they are all steps."""
+        if self.steps is None or len(self.close) == len(self.kept):
+            return self.findings.window
+        first, last = self.close[0], self.close[-1]
+        return int(self.steps.start_s[first] * 1e9), int(self.steps.end_s[last] * 1e9)
 
     @cached_property
     def loop(self) -> Loop | None:
@@ -92,8 +128,9 @@ class Evidence:
         found = []
         for gpu in self.findings.gpus:
             if gpu.rank in ranks:
-                rank, series = ranks[gpu.rank], gpu.signals.util.clip(*self.findings.window)
-                timeline = Timeline(rank.edges / 1e9, rank.code.astype(np.int64), phases.PHASES)
+                series = gpu.signals.util.clip(*self.close_ns)
+                edges, code = clip(ranks[gpu.rank].edges, ranks[gpu.rank].code, self.close_ns)
+                timeline = Timeline(edges / 1e9, code.astype(np.int64), phases.PHASES)
                 found.append(Telemetry(series.t1 / 1e9, series.value, timeline))
         return tuple(found)
 
@@ -107,7 +144,7 @@ class Evidence:
         """Utilization level of each phase with step-bootstrap intervals; None without samples and steps."""
         if self.steps is None or not self.telemetry:
             return None
-        starts = self.steps.start_s[self.kept]
+        starts = self.steps.start_s[self.close]
         return fit_overlap(self.telemetry, self.window_s, starts, self.rng(5))
 
     @cached_property

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dipstick.verdicts import claim_alignment, claim_mechanisms, claim_phases, claim_trends, claims
+from dipstick.verdicts import (
+    claim_alignment,
+    claim_loading,
+    claim_mechanisms,
+    claim_phases,
+    claim_trends,
+    claims,
+    slow_workers,
+)
 
 if TYPE_CHECKING:
     from dipstick.judgement import Claim
     from dipstick.verdicts.claims import Said
     from dipstick.verdicts.evidence import Evidence
 
-REGISTERED = (claim_alignment, claim_mechanisms, claim_phases, claim_trends)
+REGISTERED = (claim_alignment, claim_loading, claim_mechanisms, claim_phases, claim_trends, slow_workers)
 """Modules whose import registers the tests."""
 
 

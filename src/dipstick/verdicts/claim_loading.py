@@ -1,0 +1,170 @@
+"""Claims about data on its way to the GPU: is the loop waiting for a loader, and whose are the recorded copies?
+
+"Data loading" is the first guess of every profiler that knows supervised training. In an RL loop the batch is a
+few prompts. Spans and counts bound what it can cost: a loader can hide only before the first phase of a step,
+and a copy takes no longer than the phase that it lies in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from dipstick import phases
+from dipstick.analysis.stats import Estimate, percentile_interval, step_draws
+from dipstick.judgement import Reason, Receipt, Verdict
+from dipstick.verdicts.algebra import claim, unconfirmed
+from dipstick.verdicts.claim_mechanisms import transfers_force_waiting
+from dipstick.verdicts.claim_phases import NO_STEPS, known_phase
+from dipstick.verdicts.claims import claim_test
+from dipstick.verdicts.sql import select
+
+if TYPE_CHECKING:
+    from dipstick.analysis.timeline import RankTimeline
+    from dipstick.model import FloatArray, IntArray
+    from dipstick.verdicts.claims import Judged
+    from dipstick.verdicts.evidence import Evidence
+
+MINOR = 0.2
+"""A share of the step whose upper bound lies below this is no bottleneck (methods 4.2, as for any phase)."""
+FEWEST_STEPS = 8
+ALL_BUT_STRAYS, MOST = 0.95, 0.5
+ON_DEVICE = "cuda|gpu|device"
+
+
+@claim_test
+def data_loading_is_the_bottleneck(evidence: Evidence) -> Judged:
+    """Data loading or a periodic copy to the GPU holds the loop up: time in no phase at a step's start, and copies."""
+    judged = [_loading(evidence), _copies(evidence)]
+    parts = [verdict for verdict, _ in judged]
+    verdict = claim(parts)
+    if all(part.word == "no" for part in parts):
+        because = "; ".join(part.because for part in parts)
+        verdict = Verdict("no", because, parts[0].effect, parts[0].interval, parts=tuple(parts))
+    return verdict, tuple(receipt for _, receipts in judged for receipt in receipts)
+
+
+def _loading(evidence: Evidence) -> Judged:
+    """Clause: what passes before the first phase of each step, on the rank where it is most."""
+    ranks = [
+        (t.rank, before_first_phase(t) / 1e9, _length_s(t))
+        for t in evidence.findings.timelines
+        if len(t.steps)
+    ]
+    if not ranks:
+        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+    rank, before, length = max(ranks, key=lambda row: float(row[1].sum() / row[2].sum()))
+    share = _share(evidence, before, length)
+    because = (
+        f"a loader could take {before.sum():.1f} of {length.sum():.0f} s: what passes before the first phase of rank "
+        f"{rank}'s steps ({100 * share.value:.1f} %, at most {100 * share.high:.1f} %)"
+    )
+    query = select("SUM(seconds)", "phase_pieces", rank=rank, phase="unattributed")
+    receipt = Receipt("number", because, rank=rank, value=float(before.sum()), unit="s", query=query)
+    fix = "put the loader into a span: with dipstick.span('data_loading')"
+    return _bounded(share, len(before), because, Reason.GAP, fix), (receipt,)
+
+
+def _copies(evidence: Evidence) -> Judged:
+    """Clause: bus copies by the counters; without these, recorded copies cost at most the phases they lie in."""
+    by_counters = transfers_force_waiting(evidence)
+    found = holders(evidence)
+    ranks = [(t.rank, _spent_s(t, found), _length_s(t)) for t in evidence.findings.timelines if len(t.steps)]
+    if by_counters[0].word != "unconfirmed" or not found or not ranks:
+        return by_counters
+    _, spent, length = max(ranks, key=lambda row: float(row[1].sum() / row[2].sum()))
+    share = _share(evidence, spent, length)
+    count, size = (sum(row[i] for row in found.values()) for i in (0, 1))
+    because = (
+        f"{count} copies to the GPU ({size / 1e9:.1f} GB) lie in {', '.join(sorted(found))}, "
+        f"which take {spent.sum():.0f} of {length.sum():.0f} s as a whole ({100 * share.value:.1f} %, at most {100 * share.high:.1f} %)"
+    )
+    receipt = Receipt(
+        "bytes", because, value=float(size), unit="B", query=select("COUNT(*), SUM(bytes_b)", "handoffs")
+    )
+    fix = "read PCIe counters (GPM or DCGM) beside utilization"
+    return _bounded(share, len(spent), because, Reason.MISSING_SIGNAL, fix), (receipt,)
+
+
+def _bounded(share: Estimate, steps: int, because: str, reason: Reason, fix: str) -> Verdict:
+    """An upper bound can rule out, never prove."""
+    ruled_out = steps >= FEWEST_STEPS and share.high < MINOR
+    interval = (share.low, share.high)
+    if ruled_out:
+        return Verdict("no", because, share.value, interval)
+    why = reason if steps >= FEWEST_STEPS else Reason.LOW_N
+    return Verdict("unconfirmed", because, share.value, interval, reason=why, experiment=fix)
+
+
+def _share(evidence: Evidence, part: FloatArray, whole: FloatArray) -> Estimate:
+    """Part over whole, with the step-bootstrap interval."""
+    draws = step_draws(evidence.rng(30), len(part), 999)
+    drawn = part[draws].sum(axis=1) / whole[draws].sum(axis=1)
+    return percentile_interval(float(part.sum() / whole.sum()), drawn)
+
+
+def _length_s(timeline: RankTimeline) -> FloatArray:
+    length: FloatArray = (timeline.steps.t1 - timeline.steps.t0) / 1e9
+    return length
+
+
+def before_first_phase(timeline: RankTimeline) -> IntArray:
+    """Nanoseconds from each step's start to its first named phase (to its end if it has none).
+
+    Example: a step from 0 to 20 s whose weight sync starts at 0.5 s: 0.5e9.
+    """
+    start, end = timeline.steps.t0, timeline.steps.t1
+    named = timeline.code != phases.UNATTRIBUTED
+    at = np.clip(np.searchsorted(timeline.edges, start, side="right") - 1, 0, len(named) - 1)
+    begins = np.append(timeline.edges[:-1][named], np.iinfo(np.int64).max)
+    first = begins[np.searchsorted(begins, start)]
+    waited: IntArray = np.where(named[at], 0, np.minimum(first, end) - start)
+    return waited
+
+
+def _spent_s(timeline: RankTimeline, names: dict[str, tuple[int, int]]) -> FloatArray:
+    """Seconds of each step in these phases."""
+    start, end = timeline.steps.t0, timeline.steps.t1
+    times = np.unique(np.concatenate([start, end]))
+    until = timeline.phase_ns_until(times)[:, [phases.CODE[name] for name in names]].sum(axis=1)
+    spent: FloatArray = (until[np.searchsorted(times, end)] - until[np.searchsorted(times, start)]) / 1e9
+    return spent
+
+
+def holders(evidence: Evidence) -> dict[str, tuple[int, int]]:
+    """Phase -> (copies, bytes) of the recorded hand-overs to a GPU that happened in it; empty if none was recorded."""
+    rows = evidence.recording.table("handoffs", columns=["rank", "t_ns", "bytes_b", "device"])
+    rows = rows.filter(pl.col("device").cast(pl.String).str.contains(ON_DEVICE))
+    found: dict[str, tuple[int, int]] = {}
+    for timeline in evidence.findings.timelines:
+        mine = rows.filter(pl.col("rank") == timeline.rank)
+        t, size = mine["t_ns"].to_numpy(), mine["bytes_b"].fill_null(0).to_numpy()
+        inside = (t >= timeline.edges[0]) & (t < timeline.edges[-1])
+        code = timeline.code[np.searchsorted(timeline.edges, t[inside], side="right") - 1]
+        for name in (phases.PHASES[c] for c in np.unique(code)):
+            here = code == phases.CODE[name]
+            count, total = found.get(name, (0, 0))
+            found[name] = count + int(here.sum()), total + int(size[inside][here].sum())
+    return found
+
+
+@claim_test
+def copies_belong_to(evidence: Evidence, *, phase: str) -> Judged:
+    """The recorded copies to the GPU happen inside one phase: the enclosing span explains them (95 % or more)."""
+    known_phase(phase)
+    found = holders(evidence)
+    total = sum(count for count, _ in found.values())
+    if not total:
+        fix = "record the hand-overs (from, to, bytes, device)"
+        return unconfirmed(Reason.MISSING_SIGNAL, "no copy to a GPU was recorded", fix), ()
+    count, size = found.get(phase, (0, 0))
+    because = f"{count} of {total} copies to the GPU lie in {phase} ({size / 1e9:.1f} GB)"
+    receipt = Receipt(
+        "bytes", because, value=float(size), unit="B", query=select("COUNT(*), SUM(bytes_b)", "handoffs")
+    )
+    share = count / total
+    if share < MOST:
+        return Verdict("no", because, share), (receipt,)
+    return Verdict("yes" if share >= ALL_BUT_STRAYS else "partially", because, share), (receipt,)

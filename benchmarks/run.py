@@ -58,14 +58,29 @@ for table in sys.argv[2:]:
 
 
 @dataclass(frozen=True, slots=True)
+class Child:
+    """What one child process cost: wall seconds, CPU seconds of all its threads, peak resident MiB."""
+
+    seconds: float
+    cpu_s: float
+    peak_mib: float
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """One comparison. Seconds are medians over ``rounds``; memory is the highest peak seen."""
+    """One comparison. Seconds are medians over ``rounds``; memory is the highest peak seen.
+
+    The CPU seconds are what is left of the figure when neighbours keep the cores busy: the wall seconds of subject
+    and reference then stretch unequally, because a scan uses all cores and the analyses mostly one.
+    """
 
     what: str
     seconds: float
+    cpu_s: float
     peak_mib: float
     reference: str
     reference_seconds: float
+    reference_cpu_s: float
     ratio: float
     ratio_limit: float | None
     peak_limit_mib: float | None
@@ -79,8 +94,8 @@ class Result:
         return not (slow or big)
 
 
-def measure(command: list[str]) -> tuple[float, float]:
-    """Wall seconds and peak resident MiB of one child process (at least this process's own, some 20 MiB).
+def measure(command: list[str]) -> Child:
+    """Run one child process (its peak memory is at least this process's own, some 20 MiB).
 
     Raises:
         SystemExit: The child failed; what it said is on stderr.
@@ -94,7 +109,7 @@ def measure(command: list[str]) -> tuple[float, float]:
         seconds = time.perf_counter() - start
     if status:
         raise SystemExit(f"failed ({os.waitstatus_to_exitcode(status)}): {' '.join(command)}")
-    return seconds, usage.ru_maxrss / 1024
+    return Child(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def compare(
@@ -111,12 +126,20 @@ def compare(
     measure(reference_command)
     measure(command)
     pairs = [(measure(reference_command), measure(command)) for _ in range(rounds)]
-    reference_seconds = statistics.median(ref[0] for ref, _ in pairs)
-    seconds = statistics.median(subject[0] for _, subject in pairs)
-    peak = max(subject[1] for _, subject in pairs)
-    ratio = seconds / reference_seconds
+    seconds, reference_seconds = (statistics.median(pair[i].seconds for pair in pairs) for i in (1, 0))
+    cpu_s, reference_cpu_s = (statistics.median(pair[i].cpu_s for pair in pairs) for i in (1, 0))
     return Result(
-        what, seconds, peak, reference, reference_seconds, ratio, ratio_limit, peak_limit_mib, rounds
+        what=what,
+        seconds=seconds,
+        cpu_s=cpu_s,
+        peak_mib=max(subject.peak_mib for _, subject in pairs),
+        reference=reference,
+        reference_seconds=reference_seconds,
+        reference_cpu_s=reference_cpu_s,
+        ratio=seconds / reference_seconds,
+        ratio_limit=ratio_limit,
+        peak_limit_mib=peak_limit_mib,
+        rounds=rounds,
     )
 
 
@@ -192,6 +215,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(memory),
         "python": platform.python_version(),
         "date": datetime.now(UTC).date().isoformat(),
+        "load": round(os.getloadavg()[0], 1),
     }
 
 
@@ -208,8 +232,9 @@ def main() -> int:
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"benches": {}}
     within = True
     for name in options.names or BENCHES:
+        seen = machine()  # the load before it adds its own
         results = list(BENCHES[name]())
-        kept["benches"][name] = {**machine(), "results": [asdict(result) for result in results]}
+        kept["benches"][name] = {**seen, "results": [asdict(result) for result in results]}
         for result in results:
             within &= result.is_within
             print(

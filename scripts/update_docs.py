@@ -217,7 +217,16 @@ def benchmarks(_: str) -> str:
     """The last results, with limits and the machine."""
     benches = json.loads((ROOT / "benchmarks" / "results.json").read_text())["benches"]
     rows = [_bench_row(name, bench, result) for name, bench in benches.items() for result in bench["results"]]
-    head = ("bench", "what", "seconds", "peak memory", "reference (seconds)", "ratio", "limit", "measured")
+    head = (
+        "bench",
+        "what",
+        "seconds (CPU)",
+        "peak memory",
+        "reference: seconds (CPU)",
+        "ratio",
+        "limit",
+        "measured on",
+    )
     return table_of(head, rows)
 
 
@@ -225,9 +234,10 @@ def _bench_row(name: str, bench: dict[str, Any], result: dict[str, Any]) -> tupl
     limits = [f"≤ {result['ratio_limit']:g} ×"] if result["ratio_limit"] else []
     limits += [f"≤ {result['peak_limit_mib']:g} MiB"] if result["peak_limit_mib"] else []
     return (
-        name, result["what"], f"{result['seconds']:.3g}", f"{result['peak_mib']:,.0f} MiB",
-        f"{result['reference']} ({result['reference_seconds']:.3g})", f"{result['ratio']:.3g} ×", ", ".join(limits) or "–",
-        f"{bench['date']}, {bench['cores']} cores, {bench['memory_gib']} GiB, Python {bench['python']}",
+        name, result["what"], f"{result['seconds']:.3g} ({result['cpu_s']:.3g})", f"{result['peak_mib']:,.0f} MiB",
+        f"{result['reference']}: {result['reference_seconds']:.3g} ({result['reference_cpu_s']:.3g})",
+        f"{result['ratio']:.3g} ×", ", ".join(limits) or "–",
+        f"{bench['date']}, {bench['cores']} cores (load before {bench['load']:g}), Python {bench['python']}",
     )  # fmt: skip
 
 

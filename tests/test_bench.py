@@ -12,7 +12,7 @@ IDLE = [sys.executable, "-c", "pass"]
 
 
 def result(*, ratio: float, peak_mib: float) -> bench.Result:
-    return bench.Result("it", 3.0, peak_mib, "reference", 1.0, ratio, 5.0, 4096.0, 3)
+    return bench.Result("it", 3.0, 2.9, peak_mib, "reference", 1.0, 1.5, ratio, 5.0, 4096.0, 3)
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def test_limits(ratio: float, peak_mib: float, within: bool) -> None:  # noqa: F
 
 def test_the_memory_is_the_childs_peak() -> None:
     """A child that held 256 MiB for a moment is charged for them; an idle one is not."""
-    _, idle = bench.measure(IDLE)
-    _, full = bench.measure([sys.executable, "-c", "x = b'1' * (256 << 20); del x"])
-    assert idle < 256 < full < 320
+    idle = bench.measure(IDLE)
+    full = bench.measure([sys.executable, "-c", "x = b'1' * (256 << 20); del x"])
+    assert idle.peak_mib < 256 < full.peak_mib < 320
 
 
 def test_a_failing_child_ends_the_benchmark() -> None:
@@ -41,14 +41,16 @@ def test_subject_and_reference_take_turns(monkeypatch: pytest.MonkeyPatch) -> No
     seconds = {"subject": [99.0, 3.0, 5.0, 4.0], "reference": [99.0, 1.0, 2.0, 8.0]}
     order: list[str] = []
 
-    def measure(command: list[str]) -> tuple[float, float]:
+    def measure(command: list[str]) -> bench.Child:
         order.append(command[0])
-        return seconds[command[0]].pop(0), 10.0 * len(order)
+        now = seconds[command[0]].pop(0)
+        return bench.Child(now, now / 2, 10.0 * len(order))
 
     monkeypatch.setattr(bench, "measure", measure)
     found = bench.compare("it", ["subject"], "ref", ["reference"], rounds=3)
     assert order == ["reference", "subject"] * 4
-    assert (found.seconds, found.reference_seconds, found.ratio, found.peak_mib) == (4.0, 2.0, 2.0, 80.0)
+    assert (found.seconds, found.reference_seconds, found.ratio) == (4.0, 2.0, 2.0)
+    assert (found.cpu_s, found.reference_cpu_s, found.peak_mib) == (2.0, 1.0, 80.0)
 
 
 def test_an_unknown_name_lists_the_names(

@@ -103,16 +103,6 @@ def test_modules_form_no_cycle() -> None:
     assert set(TopologicalSorter(graph).static_order()) == names.keys()
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "probe").rglob("*.py")) or [None])
-def test_the_probe_needs_only_the_standard_library(path: Path | None) -> None:
-    """The probe runs inside training on Python 3.9, where neither dipstick nor its packages are installed."""
-    if path is None:
-        pytest.skip("there is no probe yet")
-    tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    roots = {name.split(".")[0] for name in imports_of(path, tree)}
-    assert roots - set(sys.stdlib_module_names) - {"dipstick"} == set()
-
-
 def test_importing_the_cli_loads_no_heavy_package() -> None:
     """`dipstick --help` answers at once: whatever needs polars or rich imports it when it runs."""
     code = "import sys, dipstick, dipstick.cli; print(*sorted({n.split('.')[0] for n in sys.modules}))"

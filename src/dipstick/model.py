@@ -125,8 +125,8 @@ class Dip:
         baseline_pct: The local baseline.
         deficit_gpu_s: GPU-seconds below the baseline.
         phase: The phase of the GPU's rank that covers most of the dip.
-        boundary: The phase whose start is nearest to the dip's start.
-        boundary_lag_s: Dip start minus that boundary (positive: the dip starts after it).
+        boundary: The phase whose start the dip's start is compared with (the one that fills the dip).
+        boundary_lag_s: Dip start minus the nearest start of that phase (positive: the dip starts after it).
         scope: ``job`` if every used GPU dips with it, ``gpu`` if none other does, else ``some``.
     """
 

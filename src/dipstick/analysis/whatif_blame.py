@@ -154,8 +154,11 @@ def worker_factors(jobs: Jobs) -> FloatArray:
         raise ValueError("blaming workers needs the worker of each job")
     counts = np.bincount(jobs.worker)
     means = np.bincount(jobs.worker, weights=jobs.seconds) / np.maximum(counts, 1)
-    factors: FloatArray = np.where(counts > 0, means / means[counts > 0].mean(), 1.0)
-    return factors
+    usual = float(means[counts > 0].mean())
+    scaled: FloatArray = np.where(
+        means > 0, means / (usual or 1.0), 1.0
+    )  # jobs of no length stay as they are
+    return scaled
 
 
 def blame_workers(loop: Loop, rng: np.random.Generator, draws: int = DRAWS) -> Attribution | None:

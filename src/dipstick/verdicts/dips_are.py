@@ -1,6 +1,6 @@
 """What the dips are, in one word: the rules behind ``answer.dips_are``, first match wins.
 
-1. No telemetry: ``unknown``. No dips: ``none``, or ``unknown`` if sampling is too coarse to see half a step.
+1. No telemetry: ``unknown``. No dips: ``none``, or ``unknown`` if none of half a step could have been seen.
 2. Bus copies take half of the time without work (claim ``transfers_force_waiting`` says yes): ``transfer``.
 3. Under 80 % of the lost GPU-seconds lie in named phases: ``unknown``.
 4. Half of them or more lie in checkpoints, or in waits for a peer that is in one: ``checkpoint``.
@@ -73,11 +73,12 @@ def dips_are(evidence: Evidence) -> Kind:
 
 
 def _too_coarse(evidence: Evidence) -> bool:
-    """Whether a dip of half a step could have passed unseen: then seeing none says nothing."""
+    """Whether a dip of half a step (or as long as the recording) could have passed unseen: then none says nothing."""
     used = [gpu.signals for gpu in evidence.findings.gpus if gpu.used]
     visible_ns = 2 * max((max(s.period_ns, s.window_ns) for s in used), default=0)
+    start, end = evidence.findings.window
     typical_s = float(np.median(evidence.steps.loop.measured)) if evidence.steps else np.inf
-    return visible_ns / 1e9 > MOST * typical_s
+    return visible_ns / 1e9 > MOST * typical_s or visible_ns >= end - start
 
 
 def _grouped(evidence: Evidence, named: dict[str, float]) -> dict[str, float]:

@@ -305,7 +305,7 @@ def any_signals(draw: st.DrawFn) -> Signals:
     tops = {name: 100.0 if name.endswith("_pct") else 60_000.0 for name in (*COUNTERS, *POLLED)}
     measured = {name: column(top) for name, top in tops.items()}
     return Signals(
-        "h", 0, windows, windows, {c: measured[c] for c in COUNTERS}, {p: measured[p] for p in POLLED},
+        "h", 0, windows, windows, windows, {c: measured[c] for c in COUNTERS}, {p: measured[p] for p in POLLED},
         "buffer", 1, 1, times(), 0,
     )  # fmt: skip
 

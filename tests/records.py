@@ -160,9 +160,18 @@ class MemoryRecording:
     notes: tuple[Note, ...] = ()
     manifest: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(origin="imported"))
 
-    def table(self, name: str, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """The table, empty with its full schema if there are no rows."""
+    def table(
+        self,
+        name: str,
+        *,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pl.DataFrame:
+        """The table, empty with its full schema if there are no rows; instants can be limited to ``[start, end)``."""
         frame = self.tables.get(name, table(name))
+        if start_ns is not None and end_ns is not None:
+            frame = frame.filter((frame["t_ns"] >= start_ns) & (frame["t_ns"] < end_ns))
         return frame if columns is None else frame.select(columns)
 
     def scan(self, name: str) -> pl.LazyFrame:

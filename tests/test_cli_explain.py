@@ -24,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Explaining gives the hand-made report; the list holds what was asked for."""
     runs: list[object] = []
 
-    def explain(run: object) -> object:
+    def explain(run: object, **_more: object) -> object:
         runs.append(run)
         if run == "nothing":
             return empty_report()
@@ -201,3 +201,24 @@ def test_the_demo_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--json"]) == 0
     out, err = capsys.readouterr()
     assert (out, err) == (FORMATS[".json"].render(tiny_report()), "")
+
+
+def test_the_checkout_and_the_claims_reach_the_analysis(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--repo, --claims and --claim are handed on as they were said."""
+    seen: dict[str, object] = {}
+
+    def explain(_run: object, **more: object) -> object:
+        seen.update(more)
+        return tiny_report()
+
+    monkeypatch.setattr("dipstick.explain", explain)
+
+    status = main(
+        ["explain", "r", "--json", "--repo", "code", "--claims", "a.yaml", "--claim", "x: drifts of=step"]
+    )
+
+    capsys.readouterr()
+    assert status == 0
+    assert seen == {"repo": "code", "claims_files": ["a.yaml"], "claims": ["x: drifts of=step"]}

@@ -29,7 +29,7 @@ def explained(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Explaining gives the hand-made report; the list holds what was asked for."""
     asked: list[object] = []
 
-    def explain(run: object) -> object:
+    def explain(run: object, **_more: object) -> object:
         asked.append(run)
         return tiny_report()
 
@@ -38,7 +38,7 @@ def explained(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def fail(error: BaseException) -> Callable[[object], object]:
-    def explain(_run: object) -> object:
+    def explain(_run: object, **_more: object) -> object:
         raise error
 
     return explain
@@ -249,7 +249,7 @@ def test_output_that_the_encoding_lacks_is_replaced() -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import dipstick, builders\n"
-        "dipstick.explain = lambda run: builders.hostile_report()\n"
+        "dipstick.explain = lambda run, **more: builders.hostile_report()\n"
         "from dipstick.cli import main; sys.exit(main(['explain', 'x', '-q']))"
     )
     done = run_python("-c", code, PYTHONIOENCODING="ascii")

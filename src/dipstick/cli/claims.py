@@ -1,4 +1,6 @@
-"""Judge your own story: list the tests, show one, or check claims against a recording.
+"""Judge your own story against a recording.
+
+List the tests, show one, or check claims:
 
     dipstick claims list
     dipstick claims show phase_longest

@@ -33,6 +33,7 @@ class Aim:
         nominal: Rate that a level must not exceed.
         table: The methods' figure; None where they have none.
         table_runs: Runs behind the table's figure.
+        table_sd: The methods' SD over runs, for estimates.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Aim:
     nominal: float | None = None
     table: float | None = None
     table_runs: int = 200
+    table_sd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Row:
     p: float | None = None
     p_holm: float | None = None
     judgement: str = "reported"
+    table_sd: float | None = None
     seconds: float = 0.0
 
 
@@ -101,7 +104,7 @@ def _row(cell: Cell, aim: Aim, values: np.ndarray[tuple[int], np.dtype[np.float6
     )
     row = replace(row, nominal=aim.nominal, table=aim.table)
     if aim.kind == "estimate":
-        return replace(row, sd=float(seen.std()) if seen.size else None)
+        return replace(row, sd=float(seen.std()) if seen.size else None, table_sd=aim.table_sd)
     count = int(seen.sum())
     p = None
     if aim.kind == "level" and aim.nominal is not None:

@@ -26,6 +26,8 @@ Judged = tuple[Verdict, tuple[Receipt, ...]]
 MOST_CLAIMS = 200
 MOST_BYTES = 1 << 18
 """A file of 200 claims takes a tenth of this; more would be read for seconds."""
+MOST_WORDS = 2000
+"""Characters of a claim in words; splitting a megabyte of them takes a minute."""
 MOST_SAID = 60
 """Characters of a claim that an error repeats."""
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -167,6 +169,8 @@ def from_words(text: str) -> Said:
     Example: ``"rewards cost most: paid_most_for phase=reward"``.
     """
     say, colon, rest = text.rpartition(": ")
+    if len(text) > MOST_WORDS:
+        raise UsageError(f"longer than {MOST_WORDS} characters", where=f"claim {_short(text)}")
     try:
         words = shlex.split(rest if colon else text)
     except ValueError as error:

@@ -156,6 +156,7 @@ def _verdict(p_holm: float, ratio: Estimate, deep: Estimate, steps: int) -> Verd
         return "unconfirmed"
     if p_holm <= ALPHA and max(ratio.low, deep.low) >= STRONG:
         return "yes"
-    if ratio.high < STRONG and not deep.high >= STRONG:
+    highest = ratio.high if np.isnan(deep.value) else max(ratio.high, deep.high)
+    if highest < STRONG:
         return "no"
     return "partially" if p_holm <= ALPHA and ratio.low > 1 else "unconfirmed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -146,11 +147,19 @@ class TestFolders:
 
         assert skipped(scan(tmp_path)) == {"pipe.py": "not a regular file"}
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-    def test_a_file_without_permission_is_noted(self, tmp_path: Path) -> None:
-        """It may hold what matters."""
+    def test_a_file_without_permission_is_noted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may hold what matters. Root may read everything, so the refusal is played."""
         (tmp_path / "a.py").write_text(SUBMIT)
-        (tmp_path / "a.py").chmod(0)
+        really = os.open
+
+        def refuse(path: str, *rest: int, **more: int) -> int:
+            if str(path).endswith("a.py"):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return really(path, *rest, **more)
+
+        monkeypatch.setattr(os, "open", refuse)
 
         assert skipped(scan(tmp_path)) == {"a.py": "can't be opened: Permission denied"}
 

@@ -116,7 +116,7 @@ def _dips_clause(evidence: Evidence, kind: Kind) -> str:
         "imbalance": f"the dips are {top} {share}, uneven over the ranks with no single rank to blame",
         "transfer": "the dips are bus transfers: copies without SM work",
         "step_cycle": f"the dips are the step's own {top} {share}, not a fault",
-        "mixed": f"the dips have no single phase, {top} has most of them {share}",
+        "mixed": f"the dips have no single phase; the largest part is {top} {share}",
     }.get(kind.word, "")
 
 

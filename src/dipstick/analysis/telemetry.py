@@ -139,7 +139,9 @@ def _signals(key: tuple[str, int], rows: pl.DataFrame, profile: pl.DataFrame) ->
     holes = util.t0[1:] - util.t1[:-1]
     memory = _floats(chosen, "mem_util_pct") if "mem_util_pct" in chosen.columns else np.full(len(t), np.nan)
     accessed = Series(util.t0, util.t1, memory)
-    return Signals(*key, util, accessed, windows, columns, polled, source, period, window, holes[holes > 0], lag)
+    return Signals(
+        *key, util, accessed, windows, columns, polled, source, period, window, holes[holes > 0], lag
+    )
 
 
 def _utilization_rows(rows: pl.DataFrame, profile: pl.DataFrame) -> tuple[str, pl.DataFrame]:

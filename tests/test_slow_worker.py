@@ -18,6 +18,7 @@ from dipstick.analysis.slow_worker import (
     judge_workers,
 )
 from dipstick.analysis.stats import Estimate
+from dipstick.selftest.loop import JobPlan, Plan, schedule
 from records import near
 
 if TYPE_CHECKING:
@@ -174,6 +175,38 @@ def test_equal_workers_are_rarely_called_slow(spread: float) -> None:
         hits += any(w.p_holm <= 0.05 for w in judged(rows, slots=(2, 2)))
 
     assert hits <= 18  # 5 % of 200 are 10; 18 are exceeded in 0.5 % of such tests
+
+
+def pooled(seed: int, spread: float, times: float = 1.0) -> tuple[SlowWorker, ...]:
+    """Two ranks whose workers take the next job when they are free; the last worker ``times`` as slow."""
+    plan = Plan(steps=46, jobs=JobPlan(count=8, seconds=0.2, spread=spread, slow={(1, 1): times}))
+    start, end, worker = schedule(plan, np.random.default_rng(seed))
+    step, rank = (
+        np.broadcast_to(np.arange(n)[at], start.shape)
+        for n, at in ((46, np.s_[None, :, None]), (2, np.s_[:, None, None]))
+    )
+    found = Jobs(
+        step=step.ravel(), rank=rank.ravel(), seconds=(end - start).ravel(), slots=np.array([2, 2]),
+        outside=np.zeros((46, 2)), worker=(worker + 2 * rank).ravel(),
+    )  # fmt: skip
+    width = end.max(axis=(0, 2))
+    return judge_workers(found, width >= np.quantile(width, 0.75), np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.3])
+def test_equal_workers_of_a_real_pool_are_rarely_called_slow(spread: float) -> None:
+    """Who has a long job gets fewer others, and is no slower for it: 200 runs, level 5 %, and almost no "yes"."""
+    runs = [pooled(seed, spread) for seed in range(200)]
+
+    assert sum(any(w.p_holm <= 0.05 for w in found) for found in runs) <= 18
+    assert sum(any(w.verdict == "yes" for w in found) for found in runs) <= 4
+
+
+def test_a_worker_of_a_real_pool_that_takes_half_as_long_again_is_found() -> None:
+    """In each of twenty runs, and nobody else."""
+    runs = [pooled(seed, 0.3, 1.5) for seed in range(20)]
+
+    assert [[w.worker for w in found if w.verdict == "yes"] for found in runs] == [[3]] * 20
 
 
 # The arithmetic

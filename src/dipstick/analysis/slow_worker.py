@@ -3,7 +3,9 @@
 Jobs of one step and rank are exchangeable between the workers of that rank's pool as long as nobody looks at a
 job's length when handing it out. So a worker's jobs are ranked among all jobs of their step and rank, and the
 rank sums of all steps are added up (the stratified Wilcoxon test of van Elteren, 1960): one job of 100 s counts
-no more than the longest of 2 s. A pool that always gives its longest job to the same worker fools the test.
+no more than the longest of 2 s. In pools whose free worker takes the next job (so that a long one costs its
+worker others) some equal worker got a Holm p of 0.05 or less in 4.2-5.7 % of 1,500 simulated runs a cell, and
+"slow" in 1 % at most. A pool that always gives its longest job to the same worker fools the test.
 
 Worked example: two workers with two jobs each a step, worker 1's the two longer ones: its ranks 3 and 4 sum to
 2 above the expected 5, variance 2 x 2 x 5 / 12 = 1.67. Ten such steps: z = 20 / sqrt(16.7) = 4.9.

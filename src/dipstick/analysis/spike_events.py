@@ -5,8 +5,10 @@ the steps where it did not fire (Fisher, one-sided). A schedule that fires each 
 unfired places; its windows are compared with shifted spikes (:mod:`dipstick.analysis.spike_null`).
 Holm over all schedules tried. Who can be told from whom: :mod:`dipstick.analysis.spike_suspects`.
 
-What no test here can do: tell a scheduled clock event from an unlogged process of the same period that
-happens to run in phase with it.
+What no test here can do: tell a scheduled clock event from an unlogged process of exactly the same period
+that happens to run in phase with it. Against such a process (45 s, random phase, 150 runs each) the clock
+schedule was called guilty in 4-7 % of runs at W = 1 s and in 12-15 % at W = 5 s, about window / period; at 44,
+90 or 22.5 s in none.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Draws synthetic runs (a healthy one, a slow worker, bus copies, checkpoints, another process on the GPU ...), writes each
 as a recording, explains it, and prints what was planted against what was found. Exit status 1 if anything differs.
+The tests have a level of 5 %: another seed can show a drift, or a last rank, by chance.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         "coarse", "a sample every 15 s, and the mean over them",
         replace(USUAL, steps=60, generate_s=9.0, checkpoint_every=7, cache_clear_every=5),
-        {"unsure": "copies MISSING_SIGNAL, hollow SPINNING, level COARSE, spikes COARSE"}, frozenset({"dips", "locked"}),
+        {"dips": "unknown", "unsure": "copies MISSING_SIGNAL, hollow SPINNING, level COARSE, spikes COARSE"}, frozenset({"locked"}),
         sampling=COARSE, extras=_spikes_after("cache_clear"),
     ),
     Scenario(

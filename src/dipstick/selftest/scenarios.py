@@ -158,7 +158,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         "async", "two loops without a barrier, one 8 % slower",
         replace(USUAL, barriers=False, drift=0.08), {"dips": "step_cycle", "unsure": "stragglers MISSING_SIGNAL"},
-        frozenset({"unowned"}), plain=True,
+        plain=True,
     ),
     Scenario(
         "growing", "completions grow, and steps with them",

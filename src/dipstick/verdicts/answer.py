@@ -7,14 +7,14 @@ Where phases, telemetry or counters are missing the sentence says what can't be 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from dipstick.model import Answer, Breakdown
 from dipstick.phases import WAIT_PHASES
+from dipstick.verdicts.bill import gpu_seconds
 from dipstick.verdicts.check_stragglers import straggler_rank
 from dipstick.verdicts.dips_are import Kind, dips_are
-from dipstick.verdicts.slow_workers import the_slow_one
+from dipstick.verdicts.slow_workers import workers
 
 if TYPE_CHECKING:
     from dipstick.analysis.pipeline import Findings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST = 0.5
 WORTH_SAYING = 0.02
+WHOLE_SECONDS = 10.0
 IN_WORDS = {
     "generate": "generation", "weight_sync": "weight sync", "gather_wait": "waiting at the reward gather",
     "collective_wait": "waiting at other collectives", "logprobs": "log-probabilities", "cache_clear": "cache clears",
@@ -59,22 +60,16 @@ def _paid_sentence(findings: Findings, breakdown: Breakdown) -> str:
 
 def _bill(findings: Findings, paid: str) -> str:
     """GPU-seconds of the phase, with the wait it causes beside it."""
-    seconds = _gpu_seconds(findings)
+    seconds = gpu_seconds(findings)
     everything = sum(seconds.values())
-    text = f"{seconds[paid]:.0f} of {everything:.0f} {'GPU' if findings.gpus else 'rank'}-seconds"
+    digits = 0 if everything >= WHOLE_SECONDS else 1  # "0 of 0" answers nothing
+    text = (
+        f"{seconds[paid]:.{digits}f} of {everything:.{digits}f} {'GPU' if findings.gpus else 'rank'}-seconds"
+    )
     wait = seconds.get("gather_wait", 0.0)
     if paid == "reward" and wait >= WORTH_SAYING * everything:
-        text += f", and {wait:.0f} more spent waiting for the slower rank's rewards"
+        text += f", and {wait:.{digits}f} more spent waiting for the slower rank's rewards"
     return text
-
-
-def _gpu_seconds(findings: Findings) -> dict[str, float]:
-    """Seconds by phase, times the GPUs of each rank (one where they are not known)."""
-    gpus = Counter(gpu.rank for gpu in findings.gpus)
-    seconds: dict[str, float] = {}
-    for row in findings.breakdown.rows if findings.breakdown else ():
-        seconds[row.phase] = seconds.get(row.phase, 0.0) + row.seconds * max(gpus[row.rank], 1)
-    return seconds
 
 
 def _hollow_clause(findings: Findings) -> str:
@@ -121,12 +116,15 @@ def _dips_clause(evidence: Evidence, kind: Kind) -> str:
 
 
 def _worker_clause(evidence: Evidence, kind: Kind) -> str:
-    """The worker to blame for the widest of the reward dips, if one is slow beyond doubt."""
-    slow = the_slow_one(evidence) if kind.phase == "reward" else None
-    if slow is None:
+    """The slow worker that half of the widest reward dips end with; one that others outlast is not to blame."""
+    known = [w for w in workers(evidence) if w.test.verdict == "yes"] if kind.phase == "reward" else []
+    slow = max(known, key=lambda worker: worker.last_in_widest, default=None)
+    if slow is None or not slow.widest or slow.last_in_widest < MOST * slow.widest:
         return ""
-    deep = slow.test.deep.value if slow.widest else slow.test.ratio.value
-    return f"the widest wait for worker {slow.pid} of rank {slow.rank}, whose jobs take {deep:.1f} times the others' there"
+    return (
+        f"the widest wait for worker {slow.pid} of rank {slow.rank}, "
+        f"whose jobs take {slow.test.deep.value:.1f} times the others' there"
+    )
 
 
 def _late_rank(evidence: Evidence) -> str:

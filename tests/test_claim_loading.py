@@ -170,7 +170,12 @@ def test_the_receipts_derive_both_numbers() -> None:
 
     assert [(r.value, r.unit, r.query) for r in receipts] == [
         (near(1.2), "s", "SELECT SUM(seconds) FROM phase_pieces WHERE rank = 0 AND phase = 'unattributed'"),
-        (7_200_000_000, "B", "SELECT COUNT(*), SUM(bytes_b) FROM handoffs"),
+        (
+            7_200_000_000,
+            "B",
+            "SELECT COALESCE(SUM(bytes_b), 0) FROM handoffs WHERE (device LIKE '%cuda%' OR device LIKE '%gpu%'"
+            " OR device LIKE '%device%') AND rank IN (0) AND t_ns >= 0 AND t_ns < 120000000000",
+        ),
     ]
 
 

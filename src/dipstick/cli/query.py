@@ -45,7 +45,7 @@ def run(args: Namespace, talk: Talk) -> int:
     from dipstick import load  # noqa: PLC0415 - loads Polars
 
     recording = load(args.run)
-    result = _ask(recording, args.sql) if args.sql else _catalogue(recording)
+    result = ask(recording, args.sql) if args.sql else _catalogue(recording)
     shown = result.head(args.limit)
     if args.json:
         answer_json({"rows": result.height, "columns": result.columns, "data": shown.to_dicts()})
@@ -56,7 +56,7 @@ def run(args: Namespace, talk: Talk) -> int:
     return EXIT_ANSWERED
 
 
-def _ask(recording: Recording, sql: str) -> pl.DataFrame:
+def ask(recording: Recording, sql: str) -> pl.DataFrame:
     """The query's result; only the tables that it names are loaded."""
     import polars as pl  # noqa: PLC0415 - --help stays light
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,10 +57,10 @@ def dips_follow(evidence: Evidence, *, phase: str) -> Judged:
     receipts = check_alignment.check(evidence).receipts
     if verdict.word == "yes" and judged.boundary != phase:
         because = f"the dips follow the start of {judged.boundary}: {judged.why}"
-        return Verdict("no", because, verdict.effect, verdict.interval, verdict.p), receipts
+        return replace(verdict, word="no", because=because, min_detectable=judged.detectable_effect), receipts
     if verdict.word == "partially" and judged.candidates and phase not in judged.candidates:
         because = f"{phase} is not among the boundaries that remain: {judged.why}"
-        return Verdict("no", because, verdict.effect, verdict.interval, verdict.p), receipts
+        return replace(verdict, word="no", because=because, experiment="", steps_needed=None), receipts
     return verdict, receipts
 
 

@@ -7,6 +7,7 @@ and a copy takes no longer than the phase that it lies in.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,8 @@ import polars as pl
 from dipstick import phases
 from dipstick.analysis.stats import Estimate, percentile_interval, step_draws
 from dipstick.judgement import Reason, Receipt, Verdict
-from dipstick.verdicts.algebra import claim, unconfirmed
+from dipstick.verdicts.algebra import claim, detectable, unconfirmed
+from dipstick.verdicts.bill import phase_receipts
 from dipstick.verdicts.claim_mechanisms import transfers_force_waiting
 from dipstick.verdicts.claim_phases import NO_STEPS, known_phase
 from dipstick.verdicts.claims import claim_test
@@ -42,7 +44,7 @@ def data_loading_is_the_bottleneck(evidence: Evidence) -> Judged:
     verdict = claim(parts)
     if all(part.word == "no" for part in parts):
         because = "; ".join(part.because for part in parts)
-        verdict = Verdict("no", because, parts[0].effect, parts[0].interval, parts=tuple(parts))
+        verdict = replace(parts[0], because=because, parts=tuple(parts))
     return verdict, tuple(receipt for _, receipts in judged for receipt in receipts)
 
 
@@ -61,10 +63,9 @@ def _loading(evidence: Evidence) -> Judged:
         f"a loader could take {before.sum():.1f} of {length.sum():.0f} s: what passes before the first phase of rank "
         f"{rank}'s steps ({100 * share.value:.1f} %, at most {100 * share.high:.1f} %)"
     )
-    query = select("SUM(seconds)", "phase_pieces", rank=rank, phase="unattributed")
-    receipt = Receipt("number", because, rank=rank, value=float(before.sum()), unit="s", query=query)
     fix = "put the loader into a span: with dipstick.span('data_loading')"
-    return _bounded(share, len(before), because, Reason.GAP, fix), (receipt,)
+    receipts = tuple(r for r in phase_receipts(evidence, "unattributed") if r.rank == rank)
+    return _bounded(share, len(before), because, Reason.GAP, fix), receipts
 
 
 def _copies(evidence: Evidence) -> Judged:
@@ -81,21 +82,32 @@ def _copies(evidence: Evidence) -> Judged:
         f"{count} copies to the GPU ({size / 1e9:.1f} GB) lie in {', '.join(sorted(found))}, "
         f"which take {spent.sum():.0f} of {length.sum():.0f} s as a whole ({100 * share.value:.1f} %, at most {100 * share.high:.1f} %)"
     )
-    receipt = Receipt(
-        "bytes", because, value=float(size), unit="B", query=select("COUNT(*), SUM(bytes_b)", "handoffs")
-    )
     fix = "read PCIe counters (GPM or DCGM) beside utilization"
-    return _bounded(share, len(spent), because, Reason.MISSING_SIGNAL, fix), (receipt,)
+    return _bounded(share, len(spent), because, Reason.MISSING_SIGNAL, fix), (_bytes_receipt(evidence, size),)
+
+
+def _bytes_receipt(evidence: Evidence, size: int) -> Receipt:
+    """Bytes of the recorded copies to a GPU, inside the analysis window."""
+    start, end = evidence.findings.window
+    ranks = ", ".join(str(int(t.rank)) for t in evidence.findings.timelines)
+    on_device = " OR ".join(f"device LIKE '%{word}%'" for word in ON_DEVICE.split("|"))
+    query = select(
+        "COALESCE(SUM(bytes_b), 0)", "handoffs", f"({on_device})", f"rank IN ({ranks})", f"t_ns >= {start}", f"t_ns < {end}"
+    )  # fmt: skip
+    return Receipt("bytes", f"{size} bytes copied to the GPU", value=float(size), unit="B", query=query)
 
 
 def _bounded(share: Estimate, steps: int, because: str, reason: Reason, fix: str) -> Verdict:
     """An upper bound can rule out, never prove."""
     ruled_out = steps >= FEWEST_STEPS and share.high < MINOR
     interval = (share.low, share.high)
+    seen = detectable(interval)
     if ruled_out:
-        return Verdict("no", because, share.value, interval)
+        return Verdict("no", because, share.value, interval, min_detectable=seen)
     why = reason if steps >= FEWEST_STEPS else Reason.LOW_N
-    return Verdict("unconfirmed", because, share.value, interval, reason=why, experiment=fix)
+    return Verdict(
+        "unconfirmed", because, share.value, interval, reason=why, min_detectable=seen, experiment=fix
+    )
 
 
 def _share(evidence: Evidence, part: FloatArray, whole: FloatArray) -> Estimate:
@@ -161,9 +173,7 @@ def copies_belong_to(evidence: Evidence, *, phase: str) -> Judged:
         return unconfirmed(Reason.MISSING_SIGNAL, "no copy to a GPU was recorded", fix), ()
     count, size = found.get(phase, (0, 0))
     because = f"{count} of {total} copies to the GPU lie in {phase} ({size / 1e9:.1f} GB)"
-    receipt = Receipt(
-        "bytes", because, value=float(size), unit="B", query=select("COUNT(*), SUM(bytes_b)", "handoffs")
-    )
+    receipt = _bytes_receipt(evidence, sum(row[1] for row in found.values()))
     share = count / total
     if share < MOST:
         return Verdict("no", because, share), (receipt,)

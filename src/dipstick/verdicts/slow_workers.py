@@ -124,8 +124,14 @@ def straggler_worker(evidence: Evidence, *, pid: int) -> Judged:
     mine = next((w for w in known if w.pid == pid), None)
     if mine is None:
         raise UsageError(f"there is no worker {pid}", fix=f"workers: {', '.join(str(w.pid) for w in known)}")
-    receipt = Receipt(
-        "number", mine.because, rank=mine.rank, value=mine.test.ratio.value, unit="",
-        query=f"{select('pid, COUNT(*), AVG(t1_s - t0_s), MAX(t1_s - t0_s)', 'jobs', 'step >= 0', rank=mine.rank)} GROUP BY pid",
-    )  # fmt: skip
-    return mine.verdict, (receipt,)
+    return mine.verdict, tuple(_receipt(evidence, worker) for worker in known if worker.rank == mine.rank)
+
+
+def _receipt(evidence: Evidence, worker: Worker) -> Receipt:
+    """How long a worker's jobs take on average."""
+    mine = (pl.col("pid") == worker.pid) & (pl.col("rank") == worker.rank) & (pl.col("step") >= 0)
+    jobs = evidence.recording.table("jobs").filter(mine).drop_nulls(["t0_ns", "t1_ns"])
+    seconds = float((jobs["t1_ns"] - jobs["t0_ns"]).to_numpy().mean()) / 1e9
+    text = f"worker {worker.pid}: {jobs.height} jobs of {seconds:.2f} s on average"
+    query = select("AVG(t1_ns - t0_ns) / 1e9", "jobs", "step >= 0", pid=worker.pid, rank=worker.rank)
+    return Receipt("number", text, rank=worker.rank, value=seconds, unit="s", query=query)

@@ -173,8 +173,10 @@ def test_the_receipts_derive_both_numbers() -> None:
         (
             7_200_000_000,
             "B",
-            "SELECT COALESCE(SUM(bytes_b), 0) FROM handoffs WHERE (device LIKE '%cuda%' OR device LIKE '%gpu%'"
-            " OR device LIKE '%device%') AND rank IN (0) AND t_ns >= 0 AND t_ns < 120000000000",
+            (
+                "SELECT COALESCE(SUM(bytes_b), 0) FROM handoffs WHERE (device LIKE '%cuda%' OR device LIKE '%gpu%'"
+                " OR device LIKE '%device%') AND rank IN (0) AND t_ns >= 0 AND t_ns < 120000000000"
+            ),
         ),
     ]
 

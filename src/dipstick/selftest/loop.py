@@ -154,21 +154,18 @@ def schedule(plan: Plan, rng: np.random.Generator) -> tuple[FloatArray, FloatArr
 
 
 def _job_seconds(plan: Plan, rng: np.random.Generator) -> FloatArray:
-    """Lengths before any slowness (R, K, J); the long job comes first, so that it alone can set the end."""
+    """Lengths before any slowness (R, K, J). A long job is among the first of each worker: it starts at once."""
     jobs, shape = plan.jobs, (plan.ranks, plan.steps)
     usual = jobs.seconds * np.exp(rng.normal(0, jobs.spread, (*shape, jobs.count)))
     usual *= np.exp(rng.normal(0, jobs.mix_spread, (*shape, 1)))
     if not jobs.long_s:
         return usual
-    long = jobs.long_s * np.exp(rng.normal(0, jobs.long_spread, plan.steps))
+    length = jobs.long_s * np.exp(rng.normal(0, jobs.long_spread, plan.steps))
     there = np.arange(plan.ranks)[:, None] == rng.integers(plan.ranks, size=plan.steps)
-    order = rng.permuted(np.tile(np.arange(plan.jobs.workers), (*shape, 1)), axis=2)[:, :, :1]
-    first = np.concatenate([np.where(there, long, 0.0)[:, :, None], usual], axis=2)
-    swap = np.zeros((*shape, 1), np.int64) + np.minimum(order, jobs.count)
-    held = np.take_along_axis(first, swap, axis=2).copy()  # any worker can get it, not always the first
-    np.put_along_axis(first, swap, first[:, :, :1].copy(), axis=2)
-    first[:, :, 0] = held[:, :, 0]
-    return first
+    place = rng.integers(jobs.workers, size=(*shape, 1))
+    at = np.arange(jobs.count + 1)
+    shifted = np.take_along_axis(usual, np.minimum(at - (at > place), jobs.count - 1), axis=2)
+    return np.where(at == place, (length * there)[:, :, None], shifted)
 
 
 def _worker_factors(plan: Plan) -> FloatArray:

@@ -120,7 +120,10 @@ def _catalogue(recording: Recording) -> pl.DataFrame:
         }
         for name in TABLES
     ]
-    rows += [{"table": name, "rows": None, "columns": what} for name, what in frames.DERIVED.items()]
+    rows += [
+        {"table": name, "rows": None, "columns": f"{', '.join(frames.SCHEMAS[name])} ({what})"}
+        for name, what in frames.DERIVED.items()
+    ]
     return pl.DataFrame(rows)
 
 

@@ -194,7 +194,7 @@ def bench_day() -> Iterable[Result]:
         "Polars scan of its Parquet",
         scan,
         rounds=3,
-        ratio_limit=15,
+        ratio_limit=30,  # 15 for the spine alone; the checks and claims take about as long again
         peak_limit_mib=4096,
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import dipstick
 from dipstick.cli import main
 from dipstick.cli.claims import fails
 from dipstick.judgement import Claim, Reason, Verdict
@@ -15,7 +17,10 @@ from records import on_disk
 from worlds import healthy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from dipstick.model import Report
 
 OK = "generation costs most: paid_most_for phase=generate"
 WRONG = "rewards cost most: paid_most_for phase=reward"
@@ -28,6 +33,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("claims") / "RUN"
     on_disk(folder, **healthy(6).rows())
     return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question is judged once, however many tests ask it."""
+    monkeypatch.setattr(dipstick, "explain", explained)
+
+
+def explained(run: str, *, repo: str | None, claims_files: Sequence[Path], claims: Sequence[str]) -> Report:
+    """As ``dipstick.explain``."""
+    return _explained(run, repo, tuple(claims_files), tuple(claims))
+
+
+_explain = dipstick.explain
+
+
+@cache
+def _explained(run: str, repo: str | None, files: tuple[Path, ...], claims: tuple[str, ...]) -> Report:
+    return _explain(run, repo=repo, claims_files=files, claims=claims)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:

@@ -29,7 +29,11 @@ def check(evidence: Evidence) -> Check:
         return Check("trends", QUESTION, verdict, facts={"trends": None, "dips_thin_out_because": None})
     adjusted = holm([trend.p_value for trend in found.values()]).tolist()
     p_of = dict(zip(found, adjusted, strict=True))
-    rate = thinning(evidence)
+    rate = (
+        thinning(evidence)
+        if "dips_per_minute" in found and found["dips_per_minute"].shape != "flat"
+        else None
+    )
     facts = {
         "trends": [_fact(of, trend, p_of[of]) for of, trend in found.items()],
         "dips_thin_out_because": rate.because if rate else None,

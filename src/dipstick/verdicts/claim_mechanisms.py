@@ -124,6 +124,10 @@ def _gather_waits(evidence: Evidence) -> Judged:
 @claim_test
 def transfers_force_waiting(evidence: Evidence) -> Judged:
     """Bus transfers (PCIe or NVLink at 5 GiB/s or more without SM work) take the time in which no work is done."""
+    return evidence.once("transfers", _transfers)
+
+
+def _transfers(evidence: Evidence) -> Judged:
     gpus = [gpu for gpu in evidence.findings.gpus if gpu.used]
     if not gpus or any(gpu.states.method != "counters" for gpu in gpus):
         because = "a host-to-device copy reads 100 % utilization like work does; SM and PCIe counters were not recorded"

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 def series_of(evidence: Evidence) -> dict[str, FloatArray]:
     """What can drift, by kept step: step time, reward dip, dips a minute, each phase, the gather's wait, queued work."""
+    return evidence.once("series", _series)
+
+
+def _series(evidence: Evidence) -> dict[str, FloatArray]:
     loop = evidence.loop
     if loop is None:
         return {}
@@ -34,9 +38,9 @@ def series_of(evidence: Evidence) -> dict[str, FloatArray]:
     for phase in dict.fromkeys(loop.columns):
         columns = [i for i, name in enumerate(loop.columns) if name == phase]
         found[phase] = loop.seconds[:, columns].sum(axis=1).mean(axis=1)
-    rates = evidence.once("thinning", _thinning)
-    if rates is not None:
-        found["dips_per_minute"] = rates[0]
+    onsets, edges = _dips_in_steps(evidence)
+    if onsets.size:
+        found["dips_per_minute"] = np.histogram(onsets, edges)[0] / np.diff(edges) * 60
     return found | _gather_wait(evidence) | drivers(evidence)
 
 
@@ -51,18 +55,17 @@ def _gather_wait(evidence: Evidence) -> dict[str, FloatArray]:
 
 def thinning(evidence: Evidence) -> Thinning | None:
     """Whether the dips thin out over the run, and whether it is only that the steps get longer; None without dips."""
-    found = evidence.once("thinning", _thinning)
-    return None if found is None else found[1]
+    onsets, edges = _dips_in_steps(evidence)
+    return judge_thinning(onsets, edges, completion_length(evidence)) if onsets.size else None
 
 
-def _thinning(evidence: Evidence) -> tuple[FloatArray, Thinning] | None:
-    steps, dips = evidence.steps, dips_of_job(evidence)[1]
-    if steps is None or not dips or len(evidence.kept) < 2:  # noqa: PLR2004 - a trend takes two
-        return None
-    edges = np.append(steps.start_s[evidence.kept], steps.end_s[evidence.kept[-1]])
-    onsets = np.asarray([dip.start_s for dip in dips])
-    rate = np.histogram(onsets, edges)[0] / np.diff(edges) * 60
-    return rate, judge_thinning(onsets, edges, completion_length(evidence))
+def _dips_in_steps(evidence: Evidence) -> tuple[FloatArray, FloatArray]:
+    """When the job's dips start, and the edges (N + 1,) of the kept steps; both empty without steps."""
+    steps = evidence.steps
+    if steps is None or len(evidence.kept) < 2:  # noqa: PLR2004 - a trend takes two
+        return np.zeros(0), np.zeros(0)
+    onsets = np.asarray([dip.start_s for dip in dips_of_job(evidence)[1]])
+    return onsets, np.append(steps.start_s[evidence.kept], steps.end_s[evidence.kept[-1]])
 
 
 def trend_of(evidence: Evidence, of: str) -> Trend | None:
@@ -70,6 +73,9 @@ def trend_of(evidence: Evidence, of: str) -> Trend | None:
     known = series_of(evidence)
     if of not in known:
         return None
+    trend = judge_trend(known[of])
+    if trend.shape == "flat":  # nothing to explain, and explaining a day of steps takes a second
+        return trend
     others = {name: x for name, x in drivers(evidence).items() if name != of and np.ptp(x) > 0}
     return judge_trend(known[of], completion_length(evidence) | others)
 

@@ -41,6 +41,10 @@ class RewardDips:
 
 def reward_dips(evidence: Evidence) -> RewardDips | None:
     """Widths of the kept steps; None without telemetry of GPUs whose rank is known, or a gather all ranks share."""
+    return evidence.once("reward_dips", _reward_dips)
+
+
+def _reward_dips(evidence: Evidence) -> RewardDips | None:
     steps = evidence.steps
     gpus = [gpu for gpu in evidence.findings.gpus if gpu.rank is not None]
     if steps is None or not gpus or evidence.loop is None or not evidence.synchronous:

@@ -176,6 +176,15 @@ def test_files_come_before_words(tmp_path: Path) -> None:
     assert [claim.say for claim in found] == ["one", "two", "three"]
 
 
+def test_a_single_string_is_one_claim_or_one_file(tmp_path: Path) -> None:
+    """Not a sequence of letters."""
+    (tmp_path / "claims.yaml").write_text("- {say: x, test: hunch}")
+
+    assert gather([], "locked_to_steps") == (STEPS,)
+    with pytest.raises(UsageError, match="there is no test 'hunch'"):
+        dipstick.explain(tmp_path, claims_files=str(tmp_path / "claims.yaml"))
+
+
 def test_no_claims_are_no_claims() -> None:
     """The scorecard is judged all the same."""
     assert gather([], []) == ()

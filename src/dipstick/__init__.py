@@ -70,7 +70,8 @@ def explain(
     from dipstick.verdicts.report import explain as find  # noqa: PLC0415 - loads Polars and NumPy
     from dipstick.verdicts.said import gather  # noqa: PLC0415 - loads NumPy
 
-    said = gather([Path(name) for name in claims_files], claims)
+    files = [claims_files] if isinstance(claims_files, str) else claims_files
+    said = gather([Path(name) for name in files], claims)
     opened = recording if isinstance(recording, Recording) else load(recording)
     return find(opened, repo=None if repo is None else Path(repo), claims=said)
 

@@ -17,11 +17,12 @@ assert scorecard.REGISTERED  # noqa: S101 - importing it registers the tests
 
 
 def gather(files: Sequence[Path], words: Sequence[str]) -> tuple[Said, ...]:
-    """Compile all claims, files first.
+    """Compile all claims, files first. A single string is one claim, not a sequence of letters.
 
     Raises:
         UsageError: A file that cannot be read, a claim that does not compile, or more than 200 claims in all.
     """
+    words = [words] if isinstance(words, str) else words
     said: list[Said] = []
     for path in files:
         said += claims.from_yaml(_read(path), str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +14,16 @@ from dipstick.judgement import REASONS, WEAKEST_FIRST, Reason, Support, Verdict
 from dipstick.verdicts.algebra import (
     claim,
     clause,
+    detectable,
     from_decision,
     graded,
+    measured,
     rather_than,
     unconfirmed,
 )
+
+if TYPE_CHECKING:
+    from dipstick.model import Verdict as Word
 
 YES = Verdict("yes", "it does", effect=0.8, interval=(0.7, 0.9), p=0.001)
 PARTIALLY = Verdict("partially", "somewhat", effect=0.3)
@@ -129,6 +135,13 @@ class TestClaim:
         assert result.because == "yes: it does; no: it does not"
         assert result.parts == (YES, NO)
 
+    def test_clauses_that_agree_are_all_told(self) -> None:
+        """Each said once; the first one's numbers stand."""
+        other = Verdict("yes", "and so does that", effect=0.1)
+
+        assert claim([YES, other, YES]).because == "it does; and so does that"
+        assert claim([YES, other]).effect == YES.effect
+
     def test_a_claim_of_one_clause_keeps_its_numbers(self) -> None:
         """Nothing is lost on the way up."""
         assert (claim([YES]).effect, claim([YES]).p) == (0.8, 0.001)
@@ -141,6 +154,42 @@ class TestClaim:
         """As for clauses."""
         with pytest.raises(ValueError, match="at least one clause"):
             claim([])
+
+
+class TestMeasured:
+    """A bootstrapped number as a verdict."""
+
+    def test_few_steps_give_no_firm_answer(self) -> None:
+        """Seven of eight."""
+        few, enough = (measured("yes", "it does", Estimate(0.8, 0.7, 0.9), steps) for steps in (7, 8))
+
+        assert (few.word, few.reason) == ("unconfirmed", Reason.LOW_N)
+        assert (enough.word, enough.reason) == ("yes", None)
+
+    @pytest.mark.parametrize("word", ["no", "partially", "unconfirmed"])
+    def test_what_is_no_yes_says_what_would_have_shown(self, word: Word) -> None:
+        """2.8 standard errors: an interval of +-0.1 has 0.051."""
+        found = measured(word, "it does", Estimate(0.5, 0.4, 0.6), 20)
+
+        assert found.min_detectable == pytest.approx(0.143, abs=0.001)
+        assert measured("yes", "it does", Estimate(0.5, 0.4, 0.6), 20).min_detectable is None
+
+    def test_a_number_that_is_none_is_left_out(self) -> None:
+        """Open, without effect or interval."""
+        nothing = Estimate(float("nan"), float("-inf"), float("inf"))
+        found = measured("no", "it does", nothing, 20)
+
+        assert (found.word, found.effect, found.interval, found.min_detectable) == (
+            "unconfirmed",
+            None,
+            None,
+            None,
+        )
+
+    @pytest.mark.parametrize("interval", [None, (float("-inf"), 1.0), (0.0, float("nan"))])
+    def test_no_interval_nothing_detectable(self, interval: tuple[float, float] | None) -> None:
+        """None, not a number."""
+        assert detectable(interval) is None
 
 
 class TestRatherThan:

@@ -103,8 +103,9 @@ def claim(clauses: Sequence[Verdict]) -> Verdict:
     if not clauses:
         raise ValueError("a claim needs at least one clause")
     words = {verdict.word for verdict in clauses}
-    if len(clauses) == 1 or len(words) == 1:
-        return replace(clauses[0], parts=tuple(clauses))
+    if len(words) == 1:
+        because = "; ".join(dict.fromkeys(verdict.because for verdict in clauses))
+        return replace(clauses[0], because=because, parts=tuple(clauses))
     if "no" in words and words & {"yes", "partially"}:
         return _listed("partially", clauses)
     if "unconfirmed" in words:

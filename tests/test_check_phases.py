@@ -181,6 +181,14 @@ def test_a_cap_of_jobs_is_never_zero_seconds(seconds: float) -> None:
     assert f"reward jobs capped at {float(f'{seconds:.2g}'):g} s" in changes
 
 
+def test_the_band_of_noise_is_what_two_halves_differ_by() -> None:
+    """A run whose second half is a fifth slower: smaller effects are not actionable."""
+    generate = [5.0] * 12 + [6.4] * 12
+    found = check_phases.check(World(generate=generate, reward=[[1.0, 1.0]] * 24, jobs=0).evidence())
+
+    assert found.facts["noise_band"] == near(8.4 / 7 - 1, abs=0.03)
+
+
 # Claims
 
 

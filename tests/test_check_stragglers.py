@@ -282,6 +282,46 @@ def test_blame_names_ranks_by_their_number_and_workers_by_their_process() -> Non
     assert named["worker"] <= {f"worker {pid}" for pid in (1000, 1001, 1010, 1011)}
 
 
+# Waiting
+
+
+def test_each_barrier_has_its_price_and_what_fixing_one_rank_gives_back() -> None:
+    """Rank 1 is a second late in 9 of 10 kept steps, rank 0 in none of them: 9 s are recoverable there."""
+    facts = check_stragglers.check(late(12, 11).evidence()).facts
+    reward = next(row for row in facts["barriers"] if row["barrier"] == "reward")
+
+    assert reward["wait_gpu_s"] == near(10)
+    assert [
+        (row["rank"], row["blame_gpu_s"], row["recoverable_s"], row["last_in_steps"])
+        for row in reward["by_rank"]
+    ] == [
+        (0, near(1), near(1), near(1)),
+        (1, near(9), near(9), near(9)),
+    ]
+
+
+def test_a_rank_that_stays_last_is_told_from_one_that_takes_turns() -> None:
+    """Rank 1 in the first half, rank 0 in the second: 38 of 39 neighbours agree. By turns: none."""
+    blocks, turns = (
+        World(
+            generate=[4.0] * 40, reward=[[2.0 + (r == rank) for r in range(2)] for rank in order], jobs=0
+        ).evidence()
+        for order in ([1] * 20 + [0] * 20, [0, 1] * 20)
+    )
+
+    found = check_stragglers.check(blocks).facts["persistence"]
+    assert (found["agreement"], found["p"]) == (near(38 / 39), near(0.001))
+    assert check_stragglers.check(turns).facts["persistence"]["agreement"] == 0.0
+
+
+def test_one_rank_or_two_steps_have_no_waits_to_speak_of() -> None:
+    """Null, not empty."""
+    alone = check_stragglers.check(World(generate=[4.0] * 4, reward=[[2.0]] * 4, jobs=0).evidence()).facts
+
+    assert (alone["barriers"], alone["persistence"]) == (None, None)
+    assert check_stragglers.check(late(2, 2).evidence()).facts["persistence"] is None
+
+
 # Receipts
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dipstick.analysis.whatif_verdict import phase_dominates
+from dipstick.analysis.whatif_verdict import phase_dominates, split_half_noise
 from dipstick.judgement import Check, Reason, Receipt, Verdict
 from dipstick.verdicts.algebra import from_decision, unconfirmed
 from dipstick.verdicts.sql import select
@@ -38,7 +38,11 @@ def check(evidence: Evidence) -> Check:
     if verdict.word == "yes" and paid != path.longest:
         verdict = Verdict("partially", because, verdict.effect, verdict.interval)
     edits = list(what_ifs(evidence, whatifs, path.longest))
-    facts = {"what_if": [_as_fact(edit) for edit in edits], "replay": _gate(whatifs)}
+    facts = {
+        "what_if": [_as_fact(edit) for edit in edits],
+        "replay": _gate(whatifs),
+        "noise_band": split_half_noise(whatifs.loop.measured, evidence.rng(22)).band,
+    }
     return Check("phases", QUESTION, verdict, tuple(_receipts(evidence, path.longest, paid)), facts)
 
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dipstick.analysis.replay_waits import LastArriver, blame_shares, last_arrivers
+from dipstick.analysis.replay_waits import (
+    LastArriver,
+    barrier_waits,
+    blame_shares,
+    last_arrivers,
+    persistence,
+)
 from dipstick.analysis.straggler_tests import LONGEST, StragglerTest, judge_stragglers
 from dipstick.analysis.whatif_blame import blame_longest_job, blame_ranks, blame_workers
 from dipstick.analysis.whatif_verdict import rank_is_straggler
@@ -39,7 +45,11 @@ def check(evidence: Evidence) -> Check:
     """Judge the straggler story; ranks are tested exactly, so short runs can still name one."""
     test, verdict = dips_follow(evidence), judge(evidence)
     facts = {"last_arrivers": [_row(row, evidence) for row in arrivers(evidence)], **_what_if(evidence)}
-    facts["slow_workers"] = slow_workers.facts(evidence)
+    facts |= {
+        "slow_workers": slow_workers.facts(evidence),
+        "barriers": _barriers(evidence),
+        "persistence": _persistence(evidence),
+    }
     if test is None:
         facts |= {"driver": "unresolved", "correlation": None, "interval": None}
     else:
@@ -153,6 +163,38 @@ def _row(row: LastArriver, evidence: Evidence) -> dict[str, Any]:
         "p_holm": row.p_holm,
         "verdict": rank_is_straggler(row, count).verdict,
     }
+
+
+def _barriers(evidence: Evidence) -> list[dict[str, Any]] | None:
+    """Waiting at each barrier of the kept steps: its price, whom to blame, and what fixing a rank alone gives back."""
+    loop, steps = evidence.loop, evidence.steps
+    if loop is None or steps is None or loop.ranks < 2 or not evidence.synchronous:  # noqa: PLR2004 - a wait takes two
+        return None
+    return [
+        {
+            "barrier": found.name,
+            "wait_gpu_s": found.wait_gpu_s,
+            "share": found.share,
+            "imbalance": found.imbalance,
+            "by_rank": [
+                {"rank": rank, "waited_s": waited, "blame_gpu_s": blame, "recoverable_s": back, "last_in_steps": last}
+                for rank, waited, blame, back, last in zip(
+                    steps.ranks, found.waited_s.tolist(), found.blame_gpu_s.tolist(),
+                    found.recoverable_s.tolist(), found.last_count.tolist(), strict=True,
+                )
+            ],
+        }
+        for found in barrier_waits(loop)
+    ]  # fmt: skip
+
+
+def _persistence(evidence: Evidence) -> dict[str, Any] | None:
+    """Does the rank that comes last stay last from step to step? Shuffled steps are the comparison."""
+    met = gather(evidence)
+    if met is None or len(met.step) < 3:  # noqa: PLR2004 - two steps have one neighbour
+        return None
+    found = persistence(met.last.astype(np.float64), evidence.rng(21))
+    return {"agreement": found.agreement, "expected": found.expected, "p": found.p}
 
 
 def _what_if(evidence: Evidence) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from dipstick.judgement import Reason
+from dipstick.judgement import REASONS, Reason
+from dipstick.phases import CODE
 from dipstick.verdicts import check_spikes
+from dipstick.verdicts.spikes_exposed import without_suspects
 from records import HOST, Row, memory, near, ns, process, utilization
 from worlds import PERIOD, World, event, evidence_of, healthy, varied
 
@@ -260,6 +262,68 @@ def test_samples_every_fifteen_seconds_can_t_show_spikes() -> None:
         found.verdict.because
         == "one sample every 15 s can't show spikes of a few seconds, nor when they began"
     )
+
+
+def coarse(name: str, height: float, every: int = 4, steps: int = 80) -> Check:
+    """Samples of 5 s each; an event of 4 s in every ``every``-th step of about 50 s adds so much to them."""
+    generate = [float(30 + (k * 7) % 11) for k in range(steps)]
+    world = World(generate=generate, reward=[[8.0]] * steps, train=6.0, jobs=0, profiled=False)
+    when = [t + 2.0 for k, t in enumerate(world.starts[:-1]) if k % every == every - 1]
+    edges = np.arange(0.0, world.starts[-1], 5.0)
+    inside = sum(np.clip(np.minimum(edges + 5, t + 4) - np.maximum(edges, t), 0, None) for t in when) / 5
+    noise = np.random.default_rng(3).normal(0, 1.0, len(edges))
+    read = [float(x) for x in np.clip(20 + height * np.asarray(inside) + noise, 0, 100)]
+    gpu = utilization([90.0] * len(read), period=5.0, mem_util_pct=read)
+    events = [event(name, t, t + 4) for t in when]
+    return check_spikes.check(evidence_of(memory(**world.rows() | {"gpu": gpu, "events": events})))
+
+
+def test_coarse_samples_show_what_an_event_adds_to_them() -> None:
+    """Not a spike to be seen; the samples that overlap a checkpoint read 50 points more of its time."""
+    found = coarse("checkpoint", 50.0)
+
+    row = candidates(found)["checkpoint"]
+    assert (found.verdict.word, row["verdict"]) == ("partially", "yes")
+    assert row["effect"] == near(50, abs=4)
+    assert row["interval"][0] < 50 < row["interval"][1]
+    assert (row["precision"], row["recall"]) == (None, None)
+    assert "the samples that see a checkpoint read " in found.verdict.because
+    assert found.verdict.cheapest_experiment == REASONS[Reason.COARSE].fix
+
+
+def test_an_event_that_adds_nothing_is_ruled_out_and_the_check_stays_open() -> None:
+    """What it could have added unseen is said."""
+    found = coarse("cache_clear", 0.0)
+
+    assert (found.verdict.word, found.verdict.reason) == ("unconfirmed", Reason.COARSE)
+    assert candidates(found)["cache_clear"]["verdict"] == "no"
+    assert found.verdict.min_detectable is not None
+    assert found.verdict.min_detectable < 10
+
+
+def test_too_few_coarse_samples_see_an_event_to_judge_it() -> None:
+    """Four of them in twelve steps: below the exposure gate."""
+    row = candidates(coarse("checkpoint", 50.0, every=3, steps=12))["checkpoint"]
+
+    assert (row["verdict"], row["reason"]) == ("unconfirmed", "COARSE")
+
+
+@pytest.mark.parametrize(
+    ("phases_", "suspects", "expected"),
+    [
+        (("generate", "checkpoint", "reward"), ["checkpoint"], ("generate", "generate", "reward")),
+        (("checkpoint", "checkpoint", "reward"), ["checkpoint"], ("unattributed", "unattributed", "reward")),
+        (("generate", "weight_sync", "checkpoint"), ["checkpoint", "weight_sync"], ("generate",) * 3),
+        (("generate", "reward"), ["no such phase"], ("generate", "reward")),
+    ],
+)
+def test_a_suspected_phase_belongs_to_the_one_before_it(
+    phases_: tuple[str, ...], suspects: list[str], expected: tuple[str, ...]
+) -> None:
+    """So that the event's height is what it adds to its surroundings."""
+    codes = np.asarray([CODE[name] for name in phases_])
+
+    assert without_suspects(codes, suspects).tolist() == [CODE[name] for name in expected]
 
 
 def test_without_steps_no_schedule_can_be_tested() -> None:

@@ -16,6 +16,7 @@ from dipstick.analysis.spike_schedules import Schedule
 from dipstick.analysis.spikes import Spike, SpikeOptions, SpikeSet, find_spikes, union_onsets
 from dipstick.analysis.timeline import clip
 from dipstick.judgement import Check, Reason, Receipt, Verdict
+from dipstick.verdicts import spikes_exposed
 from dipstick.verdicts.algebra import unconfirmed
 from dipstick.verdicts.bill import gpu_columns
 from dipstick.verdicts.sql import select
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from dipstick.analysis.pipeline import Gpu
     from dipstick.analysis.spike_events import ScheduleResult
+    from dipstick.analysis.spike_exposure import ExposureResult
     from dipstick.analysis.timeline import RankTimeline
     from dipstick.model import FloatArray
     from dipstick.model import Verdict as Word
@@ -64,15 +66,25 @@ def check(evidence: Evidence) -> Check:
     coarse = apart_s > COARSE_S
     judged = None if coarse else schedules(evidence, sets)
     owners = _owners(evidence, sets, judged)
-    facts = _facts(evidence, sets, judged, owners)
-    verdict = _too_coarse(apart_s) if coarse else _verdict(sets, judged, owners)
-    return Check("memory_spikes", QUESTION, verdict, tuple(_receipts(evidence, sets)), facts)
+    facts, receipts = _facts(evidence, sets, judged, owners), tuple(_receipts(evidence, sets))
+    if not coarse:
+        return Check("memory_spikes", QUESTION, _verdict(sets, judged, owners), receipts, facts)
+    results = _exposed(evidence, sets)
+    facts |= {"candidates": spikes_exposed.facts(results) if results else None}
+    return Check("memory_spikes", QUESTION, spikes_exposed.verdict_of(results, apart_s), receipts, facts)
 
 
-def _too_coarse(apart_s: float) -> Verdict:
-    """A spike of a second is a bump of a few points in such samples, or between them: none seen is not none there."""
-    because = f"one sample every {apart_s:.0f} s can't show spikes of a few seconds, nor when they began"
-    return unconfirmed(Reason.COARSE, because)
+def _exposed(evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]]) -> tuple[ExposureResult, ...]:
+    """The events against samples that are too coarse to show single spikes."""
+    edges = _edges(evidence)
+    if edges is None:
+        return ()
+    ranks = {t.rank: t for t in evidence.findings.timelines}
+    seen = [
+        (gpu.signals.mem_util.clip(*evidence.close_ns), None if gpu.rank is None else ranks.get(gpu.rank))
+        for gpu, _ in sets
+    ]
+    return spikes_exposed.exposed(seen, edges, list(_schedules(evidence, edges)))
 
 
 def spikes_by_gpu(evidence: Evidence) -> list[tuple[Gpu, SpikeSet]]:
@@ -103,15 +115,22 @@ def _timeline(rank: RankTimeline, window: tuple[int, int]) -> Timeline:
 
 def schedules(evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]]) -> SpikeVerdicts | None:
     """The event schedules against the spikes that no phase accounts for; None without steps."""
-    steps = evidence.steps
-    if steps is None or len(evidence.close) < 2:  # noqa: PLR2004 - one step has no second opportunity
+    steps, edges = evidence.steps, _edges(evidence)
+    if steps is None or edges is None:
         return None
     window = max(gpu.signals.window_ns for gpu, _ in sets) / 1e9
     options = EventOptions(window_s=window, clock_s=window / 2)
-    edges = np.append(steps.start_s[evidence.close], steps.end_s[evidence.close[-1]])
     onsets = union_onsets([found for _, found in sets], options.tolerance_s)
     anchors = dict(zip(steps.labels, steps.exit_s[evidence.close].T, strict=True))
     return judge_schedules(onsets, edges, list(_schedules(evidence, edges)), options, anchors)
+
+
+def _edges(evidence: Evidence) -> FloatArray | None:
+    """Edges (N + 1,) of the steps looked at, seconds; None with fewer than two: one has no second opportunity."""
+    steps = evidence.steps
+    if steps is None or len(evidence.close) < 2:  # noqa: PLR2004 - as said
+        return None
+    return np.append(steps.start_s[evidence.close], steps.end_s[evidence.close[-1]])
 
 
 def _schedules(evidence: Evidence, edges: FloatArray) -> Iterator[Schedule]:

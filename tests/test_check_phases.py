@@ -320,8 +320,18 @@ def test_a_change_of_jobs_needs_jobs(change: str) -> None:
     verdict, _ = speedup(healthy(jobs=0).evidence(), change=change)
 
     assert (verdict.word, verdict.reason) == ("unconfirmed", Reason.MISSING_SIGNAL)
-    assert verdict.because.endswith(": no reward jobs were recorded")
+    assert verdict.because.endswith(": reward jobs between a generation and a gather were not recorded")
     assert verdict.effect is None
+
+
+def test_a_loop_without_generation_has_nothing_to_overlap() -> None:
+    """Another framework, or an engine on another node: the rest is judged all the same."""
+    spans = [r for r in healthy().spans() if "generate" not in r["name"]]
+    evidence = evidence_of(memory(**healthy().rows() | {"spans": spans}))
+
+    assert "reward overlapped with generation" in what_ifs(evidence)
+    assert what_ifs(evidence)["reward overlapped with generation"]["step_speedup"] is None
+    assert speedup(evidence, change="overlap_reward")[0].reason == Reason.MISSING_SIGNAL
 
 
 def test_half_a_worker_is_no_worker() -> None:

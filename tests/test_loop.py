@@ -251,6 +251,13 @@ def test_a_few_steps_without_jobs_are_steps_without_work(missing: int, there: bo
         assert steps.loop.jobs.outside[0].tolist() == near([0, 2])
 
 
+def test_jobs_of_rewards_that_run_beside_the_loop_are_no_part_of_it() -> None:
+    """Asynchronous rewards: jobs were logged, but no reward span lies between the barriers."""
+    rows = [r for r in TINY.spans() if not r["name"].endswith("_calculate_rewards")]
+
+    assert known(rows, TINY.reward_jobs()).loop.jobs is None
+
+
 def test_jobs_without_a_submission_time_are_not_scheduled() -> None:
     """The order in which a pool got them is not known."""
     jobs = [j | {"submitted_ns": None} for j in TINY.reward_jobs()]

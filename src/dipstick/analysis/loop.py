@@ -178,8 +178,11 @@ def _with_jobs(steps: Steps, timelines: Sequence[RankTimeline], jobs: pl.DataFra
         pl.Series("r", [ranks.index(rank) for rank in rows["rank"].to_list()], pl.Int64),
     ).sort("k", "r", "submitted_ns", maintain_order=True)
     group = (row["k"] * len(ranks) + row["r"]).to_numpy()
-    if len(np.unique(group)) < MOST_WITH_JOBS * len(number) * len(ranks):
-        return steps
+    if (
+        len(np.unique(group)) < MOST_WITH_JOBS * len(number) * len(ranks)
+        or "reward" not in steps.loop.columns
+    ):
+        return steps  # jobs of rewards that run beside the loop are no part of a step
     reward = np.stack([_reward_s(t, number) for t in timelines], axis=1)
     found, workers = _as_jobs(row, group, reward)
     named = tuple((ranks[r], pid) for r, pid in workers)

@@ -150,6 +150,8 @@ class WhatIfs:
     def overlap_reward(self) -> WhatIf:
         """(e) Reward jobs start as samples finish; without sample ends only the upper bound is known."""
         change, jobs = "reward overlapped with generation", self.loop.jobs
+        if "generate" not in self.loop.columns:
+            return unknown(change, self.loop.steps, "MISSING_SIGNAL")
         if jobs is None or jobs.ready is not None:
             return self._job_edit(change, overlap_reward)
         bound = self.edit(change, overlap_bound)

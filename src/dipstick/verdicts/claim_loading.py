@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MINOR = 0.2
 """A share of the step whose upper bound lies below this is no bottleneck (methods 4.2, as for any phase)."""
 FEWEST_STEPS = 8
+LEAST_S = 1e-9
 ALL_BUT_STRAYS, MOST = 0.95, 0.5
 ON_DEVICE = "cuda|gpu|device"
 
@@ -113,8 +114,8 @@ def _bounded(share: Estimate, steps: int, because: str, reason: Reason, fix: str
 def _share(evidence: Evidence, part: FloatArray, whole: FloatArray) -> Estimate:
     """Part over whole, with the step-bootstrap interval."""
     draws = step_draws(evidence.rng(30), len(part), 999)
-    drawn = part[draws].sum(axis=1) / whole[draws].sum(axis=1)
-    return percentile_interval(float(part.sum() / whole.sum()), drawn)
+    drawn = part[draws].sum(axis=1) / np.maximum(whole[draws].sum(axis=1), LEAST_S)
+    return percentile_interval(float(part.sum() / max(whole.sum(), LEAST_S)), drawn)
 
 
 def _length_s(timeline: RankTimeline) -> FloatArray:

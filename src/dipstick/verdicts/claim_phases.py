@@ -188,7 +188,8 @@ def speedup(
     result, receipts = edits[change](whatifs), step_receipts(evidence)
     s = result.speedup
     if not np.isfinite(s.value):
-        return unconfirmed(Reason(result.reason), f"{result.change}: no reward jobs were recorded"), receipts
+        because = f"{result.change}: reward jobs between a generation and a gather were not recorded"
+        return unconfirmed(Reason(result.reason), because), receipts
     because = f"{result.change}: {s.value:.2f} times faster [{s.low:.2f}, {s.high:.2f}], {result.held_fixed}"
     return from_decision(fix_gives(result, at_least, _gap(evidence)), because), receipts
 

@@ -1,0 +1,266 @@
+"""Spans and instants: what hooks use, and what users call as ``dipstick.span``, ``instant`` and ``wrap``.
+
+The parent of a span is the innermost open one of the same context: threads start with none, asyncio tasks with
+that of the code that made them (a ``ContextVar`` does both).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from _contextvars import ContextVar  # type: ignore[import-not-found] # the C type, without the package's start cost
+from _thread import get_ident, get_native_id
+from time import monotonic_ns
+
+from . import encode
+from .state import STATE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+    from typing import Any, TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+CURRENT: ContextVar[Span | None] = ContextVar("dipstick_span", default=None)
+"""The innermost open span of this thread or task."""
+
+TIDS: dict[int, int] = {}
+"""Native thread ids by Python's; emptied in a fork's child."""
+
+_SPAN = encode.span
+HERE = __file__.rpartition("spans.py")[0]
+MOST_EXTRAS = 16
+
+
+class Span:
+    """One interval. Times are ``time.monotonic_ns``; nothing here raises into the code it measures.
+
+    Attributes:
+        name: As it stands in the recording.
+        phase: A phase of dipstick's vocabulary, None where the name decides.
+        file, line: Of the call that opened it.
+        extra: Numbers and short strings; None until there are some.
+        a: When it was opened; 0 before.
+        parent: The span around it.
+        step: ``global_step`` when it was opened.
+        owner: The :class:`UserSpan` that opened it, None for hooks.
+    """
+
+    __slots__ = (
+        "_generation", "_token", "a", "extra", "file", "line", "name", "owner", "parent", "phase", "step",
+    )  # fmt: skip
+
+    def __init__(
+        self, name: str, phase: str | None = None, file: str | None = None, line: int | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.phase = phase
+        self.file = file
+        self.line = line
+        self.extra = extra
+        self.owner: UserSpan | None = None
+        self.a = 0
+
+    def open(self) -> Span:
+        """Start the clock and become the current span."""
+        self.parent = CURRENT.get()
+        self.step = STATE.step
+        self._generation = STATE.generation
+        self._token = CURRENT.set(self)
+        self.a = monotonic_ns()
+        return self
+
+    def close(self, b: int = 0) -> None:
+        """Stop the clock, hand over the row, and make the parent current again."""
+        b = b or monotonic_ns()
+        try:
+            CURRENT.reset(self._token)
+        except (ValueError, RuntimeError):  # closed in another context, or twice: generators and callbacks may
+            CURRENT.set(self.parent)
+        parent = self.parent
+        put = STATE.put if self._generation == STATE.generation else _forget  # a fork's child drops its parent's
+        put((
+            _SPAN, self.name, self.a, b, TIDS.get(get_ident()) or _native_id(), self.step,
+            parent.name if parent is not None else None, self.phase, self.file, self.line, self.extra,
+        ))  # fmt: skip
+
+    def add(self, **extra: Any) -> None:
+        """Attach numbers; they are written with the span."""
+        self.extra = {**(self.extra or {}), **extra}
+
+    def __enter__(self) -> Span:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class UserSpan:
+    """What :func:`span` returns: a context manager and a decorator, for sync and async code, reusable and nestable.
+
+    ``with``, ``async with``, ``@span("parse")`` over a function or a coroutine function.
+    """
+
+    __slots__ = ("_extra", "_name", "_phase")
+
+    def __init__(self, name: str, phase: str | None, extra: dict[str, Any] | None) -> None:
+        self._name = name
+        self._phase = phase
+        self._extra = extra
+
+    def __enter__(self) -> UserSpan:
+        if STATE.on and not STATE.compiling():
+            frame = sys._getframe(1)  # noqa: SLF001 - the only way to a caller that costs no stack walk
+            made = Span(self._name, self._phase, frame.f_code.co_filename, frame.f_lineno, self._extra)
+            made.owner = self
+            made.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if STATE.on and not STATE.compiling():
+            made = self._innermost()
+            if made is not None:
+                made.close()
+
+    async def __aenter__(self) -> UserSpan:
+        if STATE.on and not STATE.compiling():
+            frame = sys._getframe(1)  # noqa: SLF001 - as above
+            made = Span(self._name, self._phase, frame.f_code.co_filename, frame.f_lineno, self._extra)
+            made.owner = self
+            made.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __call__(self, function: F) -> F:
+        """Use it as a decorator."""
+        return wrap(function, self._name, phase=self._phase)
+
+    def add(self, **extra: float | str) -> None:
+        """Attach numbers or short strings to the innermost open use of this span."""
+        made = self._innermost()
+        if made is not None:
+            made.add(**_plain(extra))
+
+    def _innermost(self) -> Span | None:
+        """The span this object opened last in this thread or task."""
+        found = CURRENT.get()
+        while found is not None and found.owner is not self:
+            found = found.parent
+        return found
+
+
+def span(name: str, *, phase: str | None = None, **extra: float | str) -> UserSpan:
+    """Mark one of your own phases; nothing but a null check when nobody records.
+
+    >>> with span("parse", phase="reward", molecules=64):
+    ...     pass
+
+    Args:
+        name: What the report calls it. A name of dipstick's vocabulary (``reward``, ``generate``, ``weight_sync``,
+            ``checkpoint``, ...) is that phase; any other belongs to the span around it.
+        phase: The phase, where the name is none.
+        **extra: Numbers or short strings to keep with it.
+
+    Returns:
+        A context manager (``with`` and ``async with``) and decorator.
+    """
+    return UserSpan(str(name), phase, _plain(extra) if extra else None)
+
+
+def instant(name: str, **detail: float | str) -> None:
+    """Mark a moment: an event of this name in the recording.
+
+    Args:
+        name: What the report calls it.
+        **detail: Numbers or short strings to keep with it.
+    """
+    if STATE.on and not STATE.compiling():
+        event(str(name), monotonic_ns(), None, _plain(detail) if detail else None)
+
+
+def wrap(function: F, name: str | None = None, *, phase: str | None = None) -> F:
+    """The same function, measured: every call is a span.
+
+    A coroutine function stays one, ``__name__`` and signature stay, results and exceptions pass through.
+    A generator function is returned as it is: its caller runs between its steps, so it has no one interval.
+
+    Args:
+        function: A function, a method, a coroutine function or any callable.
+        name: What the report calls it; the function's qualified name by default.
+        phase: As for :func:`span`.
+    """
+    from .wrappers import timed_function  # noqa: PLC0415 - functools and inspect, only for those who wrap
+
+    return timed_function(function, name, phase)
+
+
+def event(name: str, a: int, b: int | None, detail: dict[str, Any] | str | None, *, quietly: bool = False) -> None:
+    """Hand over an event row; ``b`` None is an instant."""
+    text = encode.dumps(detail) if isinstance(detail, dict) else detail
+    fields = {"n": name, "a": a, "b": b, "step": STATE.step, "detail": text}
+    (STATE.put_quietly if quietly else STATE.put)((encode.line, "event", fields))
+
+
+def scalar(name: str, value: float, *, step: int | None = None, at_ns: int | None = None) -> None:
+    """Hand over one number, by default of now and the current step."""
+    fields = {"step": STATE.step if step is None else step, "n": name, "v": value, "t": at_ns or monotonic_ns()}
+    STATE.put((encode.line, "scalar", fields))
+
+
+def caller(frame: FrameType | None, skip: tuple[str, ...] = ()) -> tuple[str | None, int | None]:
+    """File and line of the nearest frame outside the probe, contextlib and the files in ``skip``."""
+    for _ in range(8):
+        if frame is None:
+            return None, None
+        file = frame.f_code.co_filename
+        if not (file.startswith(HERE) or file.endswith(("contextlib.py", *skip))):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None, None
+
+
+def inside(phase: str) -> bool:
+    """Whether an open span of this context, or one around it, has this phase."""
+    found = CURRENT.get()
+    while found is not None:
+        if found.phase == phase or found.name == phase:
+            return True
+        found = found.parent
+    return False
+
+
+def _native_id() -> int:
+    return TIDS.setdefault(get_ident(), get_native_id())
+
+
+def _forget(row: Any) -> None:
+    """Where a span goes that is not this process's."""
+
+
+def _plain(extra: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in list(extra.items())[:MOST_EXTRAS] if isinstance(value, (int, float, str))}
+
+
+def probe_cost(rounds: int = 5, spans: int = 40) -> int:
+    """CPU nanoseconds of opening and closing one span in this process: the median of a few rounds."""
+    costs = []
+    for _ in range(rounds):
+        began = time.thread_time_ns()
+        for _ in range(spans):
+            made = Span("", None, "", 0)
+            made.open()
+            made._generation = -1  # measured, not recorded
+            made.close()
+        costs.append((time.thread_time_ns() - began) // spans)
+    return sorted(costs)[rounds // 2]

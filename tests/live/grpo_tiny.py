@@ -14,8 +14,28 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TOKENIZERS_PARALLELISM="false", WANDB_MODE="disabled")
-WORDS = "what is the score of this answer one two three four five yes no maybe good bad".split()
+os.environ.update(
+    HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TOKENIZERS_PARALLELISM="false", WANDB_MODE="disabled"
+)
+WORDS = [
+    "what",
+    "is",
+    "the",
+    "score",
+    "of",
+    "this",
+    "answer",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "yes",
+    "no",
+    "maybe",
+    "good",
+    "bad",
+]
 
 
 def score(text: str, seed: int) -> float:
@@ -55,10 +75,12 @@ def tiny(folder: Path) -> str:
     vocabulary = {word: i for i, word in enumerate(["<pad>", "<eos>", "<unk>", *WORDS])}
     inner = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     inner.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(vocabulary), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=len(vocabulary), hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0, eos_token_id=1, bos_token_id=1,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
@@ -89,7 +111,10 @@ def main(output: str) -> None:
     for pool in POOL:
         pool.shutdown()
     timed = ("time", "runtime", "per_second")
-    history = [{k: v for k, v in row.items() if not any(word in k for word in timed)} for row in trainer.state.log_history]
+    history = [
+        {k: v for k, v in row.items() if not any(word in k for word in timed)}
+        for row in trainer.state.log_history
+    ]
     print(json.dumps(history))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import time
+from _thread import get_ident
 
 from . import hooks, process
 from .segment import Segment
@@ -30,22 +30,22 @@ class _Probe:
         self.limit = 0
         self.has_handlers = False
         self.pid = 0
+        self.main_thread = 0
 
 
 PROBE = _Probe()
 
 
-def start() -> bool:
-    """Start recording if ``dipstick run`` asked for it; returns whether it does.
+def start(run: str) -> bool:
+    """Start recording; returns whether it does.
 
-    Environment: ``DIPSTICK_RUN_DIR`` (the recording), ``DIPSTICK_DISABLE`` (not empty and not 0: stay out),
-    ``DIPSTICK_PROBE=0`` (the same), ``DIPSTICK_PROBE_MAX_MB`` (size cap of one process).
+    Args:
+        run: The recording's folder. ``DIPSTICK_PROBE_MAX_MB`` in the environment caps this process's share of it.
     """
-    run = os.environ.get("DIPSTICK_RUN_DIR", "")
-    disabled = os.environ.get("DIPSTICK_DISABLE", "") not in ("", "0") or os.environ.get("DIPSTICK_PROBE") == "0"
-    if not run or disabled or STATE.on:
-        return STATE.on
-    PROBE.folder = os.path.join(os.path.abspath(run), "probe")  # noqa: PTH100, PTH118 - pathlib would cost every start 5 ms
+    if STATE.on:
+        return True
+    PROBE.folder = os.path.join(os.path.abspath(run), "probe")  # pathlib would cost every start 5 ms
+    PROBE.main_thread = get_ident()
     PROBE.limit = int(MEGABYTE * _max_mb())
     STATE.rank = process.rank()
     try:
@@ -101,7 +101,7 @@ def _finish() -> None:
     STATE.on = False
     try:
         writer.end()
-    except Exception:  # noqa: BLE001, S110 - the folder is gone; the exit status is not ours to change
+    except Exception:  # noqa: S110 - the folder is gone; the exit status is not ours to change
         pass
     _forget_writer()
 
@@ -116,7 +116,7 @@ def _before_fork() -> None:
     try:
         if PROBE.writer is not None and STATE.on:
             PROBE.writer.pause()
-    except Exception:  # noqa: BLE001, S110 - a fork must not fail for us
+    except Exception:  # noqa: S110 - a fork must not fail for us
         pass
 
 
@@ -133,8 +133,9 @@ def _in_child() -> None:
         if PROBE.writer is not None:
             PROBE.writer.segment.abandon()
         writer = _open_segment()
+        writer.is_threadless = get_ident() != PROBE.main_thread
         STATE.put, STATE.put_quietly = _first_row(writer), writer.put_quietly
-    except Exception:  # noqa: BLE001 - fail open
+    except Exception:  # fail open
         STATE.on = False
 
 
@@ -145,12 +146,10 @@ def _first_row(writer: Writer) -> Any:
         STATE.put = writer.put
         try:
             writer.begin()
-        except Exception:  # noqa: BLE001 - the folder is gone, or the disk is full
+        except Exception:  # the folder is gone, or the disk is full
             STATE.on = False
             _forget_writer()
         else:
             writer.put(row)
 
     return put
-
-

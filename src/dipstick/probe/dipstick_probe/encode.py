@@ -44,18 +44,27 @@ def dumps(value: Any, depth: int = 0) -> str:
     kind = type(value)
     if value is None or kind is bool:
         return {None: "null", True: "true", False: "false"}[value]
-    if kind is int:
-        return str(value) if -INT64 <= value < INT64 else "null"
-    if kind is float:
-        return repr(value) if value - value == 0.0 else "null"  # NaN and infinities are no JSON
-    if isinstance(value, str):
+    if kind in (int, float):
+        return _number(value)
+    if issubclass(kind, str):
         return quote(value)
     if depth < DEEPEST and kind is dict:
         items = list(value.items())[:WIDEST]
-        return "{" + ",".join(f"{quote(k)}:{dumps(v, depth + 1)}" for k, v in items if isinstance(k, str)) + "}"
+        return (
+            "{"
+            + ",".join(f"{quote(k)}:{dumps(v, depth + 1)}" for k, v in items if issubclass(type(k), str))
+            + "}"
+        )
     if depth < DEEPEST and kind in (list, tuple):
         return "[" + ",".join(dumps(item, depth + 1) for item in value[:WIDEST]) + "]"
     return quote(f"<{kind.__name__}>")
+
+
+def _number(value: float) -> str:
+    """Integers of 64 bits and finite floats; JSON has no others."""
+    if type(value) is int:
+        return str(value) if -INT64 <= value < INT64 else "null"
+    return repr(value) if value - value == 0.0 else "null"
 
 
 def span(row: tuple[Any, ...]) -> str:
@@ -78,7 +87,7 @@ def span(row: tuple[Any, ...]) -> str:
 def line(row: tuple[Any, ...]) -> str:
     """``(line, kind, fields)``: any other kind; None fields are left out."""
     _, kind, fields = row
-    parts = [f',{quote(key)}:{dumps(value)}' for key, value in fields.items() if value is not None]
+    parts = [f",{quote(key)}:{dumps(value)}" for key, value in fields.items() if value is not None]
     return f'{{"k":"{kind}"' + "".join(parts) + "}\n"
 
 

@@ -47,15 +47,15 @@ class PostImport:
 
     def install(self) -> None:
         """Go in front, and catch up on what is imported already."""
-        sys.meta_path.insert(0, self)  # type: ignore[arg-type] # a finder needs no base class
+        sys.meta_path.insert(0, self)
         for name, module in list(sys.modules.items()):
-            if module is not None and self._wanted(name):
+            if self._wanted(name):
                 self._arrived(name, module)
 
     def uninstall(self) -> None:
         """Leave ``sys.meta_path``."""
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type] # as above
+            sys.meta_path.remove(self)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

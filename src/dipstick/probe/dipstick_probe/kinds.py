@@ -73,9 +73,9 @@ class Kinds:
         """An object's name and the kinds in its own ``__dict__``; nothing of its class runs."""
         try:
             fields = object.__getattribute__(value, "__dict__")
-        except Exception:  # noqa: BLE001 - no __dict__, or a hostile one
+        except Exception:  # no __dict__, or a hostile one
             fields = None
-        if depth <= 1 or type(fields) is not dict or not fields or isinstance(value, type) or callable(value):
+        if depth <= 1 or type(fields) is not dict or not fields or issubclass(kind, type) or callable(value):
             return _name(kind)
         return f"{_name(kind)}{{{self._set_of(list(_first(fields.values())), depth - 2)}}}"
 
@@ -95,7 +95,7 @@ def kinds_of(values: Any) -> Kinds:
     try:
         items = values[: 2 * WIDEST] if type(values) is tuple else (values,)
         found.text = ", ".join(dict.fromkeys(found.of(item) for item in items))[:LONGEST]
-    except Exception:  # noqa: BLE001 - a type with hostile attributes: nothing is known of it
+    except Exception:  # a type with hostile attributes: nothing is known of it
         found.text = found.text or "unknown"
     return found
 
@@ -106,7 +106,7 @@ def _name(kind: type) -> str:
         if len(_names) > 1024:  # noqa: PLR2004 - classes made in a loop must not be kept alive
             _names.clear()
         module, name = kind.__module__, kind.__qualname__
-        plain = isinstance(module, str) and isinstance(name, str)
+        plain = all(isinstance(part, str) for part in (module, name))  # a metaclass may say anything
         known = (name if module == "builtins" else f"{module}.{name}") if plain else "unknown"
         _names[kind] = known = "None" if kind is type(None) else str.__str__(known)
     return known
@@ -123,4 +123,4 @@ def _first(items: Any) -> Any:
 def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
-    return isinstance(tensor, type) and isinstance(value, tensor)
+    return isinstance(tensor, type) and issubclass(type(value), tensor)

@@ -61,12 +61,15 @@ class _Bound:
 
     def remove(self) -> None:
         """Put the original back, unless somebody has wrapped the wrapper meanwhile (it is off by then)."""
-        if vars(self.owner).get(self.name) is not self.placed:
-            return
-        if self.had_own:
-            setattr(self.owner, self.name, self.raw)
-        else:
-            delattr(self.owner, self.name)
+        try:
+            if vars(self.owner).get(self.name) is not self.placed:
+                return
+            if self.had_own:
+                setattr(self.owner, self.name, self.raw)
+            else:
+                delattr(self.owner, self.name)
+        except Exception:  # noqa: S110 - a module that is half gone: nothing to restore
+            pass
 
 
 _bound: list[_Bound] = []
@@ -82,10 +85,7 @@ def install(module: ModuleType, targets: Sequence[Target]) -> None:
 def uninstall() -> None:
     """Take every wrapper off, last one first."""
     while _bound:
-        try:
-            _bound.pop().remove()
-        except Exception:  # noqa: BLE001, S110 - a module that is half gone: nothing to restore
-            pass
+        _bound.pop().remove()
 
 
 def replace(owner: Any, name: str, value: Any) -> None:
@@ -102,7 +102,7 @@ def _try(module: ModuleType, target: Target) -> dict[str, Any]:
         original = _wrap(module, target)
     except Misfit as misfit:
         row["why"] = str(misfit)
-    except Exception as error:  # noqa: BLE001 - fail open: whatever it is, the target stays as it was
+    except Exception as error:  # fail open: whatever it is, the target stays as it was
         row["why"] = f"{type(error).__name__} while binding"
     else:
         row["bound"] = True
@@ -115,7 +115,7 @@ def _try(module: ModuleType, target: Target) -> dict[str, Any]:
 def _wrap(module: ModuleType, target: Target) -> Callable[..., Any]:
     """Place the wrapper and return the original function."""
     owner, name, raw = _find(module, target.attr)
-    function = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
+    function: Any = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
     if getattr(function, MARK, None) is not None:
         return function.__wrapped__  # type: ignore[no-any-return] # our own wrapper, imported from where it was placed
     if not callable(function) or isinstance(raw, type):
@@ -123,11 +123,17 @@ def _wrap(module: ModuleType, target: Target) -> Callable[..., Any]:
     _check(function, target.needs)
     wrapper = target.make(function)
     setattr(wrapper, MARK, target.attr)
-    is_bare_builtin = isinstance(owner, type) and isinstance(raw, BuiltinFunctionType)  # it does not bind either
-    kind = staticmethod if is_bare_builtin else type(raw) if function is not raw else None
-    placed = wrapper if kind is None else kind(wrapper)
-    replace(owner, name, placed)
-    return function
+    replace(owner, name, _like(raw, owner, wrapper))
+    return function  # type: ignore[no-any-return] # checked to be callable
+
+
+def _like(raw: Any, owner: Any, wrapper: Any) -> Any:
+    """The wrapper as what it replaces: a static or class method; a builtin in a class does not bind either."""
+    if isinstance(raw, (staticmethod, classmethod)):
+        return type(raw)(wrapper)
+    if isinstance(owner, type) and isinstance(raw, BuiltinFunctionType):
+        return staticmethod(wrapper)
+    return wrapper
 
 
 def _find(module: ModuleType, attr: str) -> tuple[Any, str, Any]:
@@ -166,7 +172,7 @@ def version_of(package: str) -> str | None:
     if not isinstance(found, str) and metadata is not None:
         try:
             found = metadata.version(package)
-        except Exception:  # noqa: BLE001 - not installed under this name
+        except Exception:  # not installed under this name
             found = None
     if isinstance(found, str):
         STATE.versions[package] = str.__str__(found)
@@ -180,6 +186,6 @@ def _hooks_line(row: tuple[Any, str, list[dict[str, Any]]]) -> str:
     _, module, rows = row
     try:
         version = version_of(module.partition(".")[0])
-    except Exception:  # noqa: BLE001 - a package's __getattr__ may do anything
+    except Exception:  # a package's __getattr__ may do anything
         version = None
     return encode.line((None, "hooks", {"hooks": [{**each, "version": version} for each in rows]}))

@@ -58,7 +58,7 @@ def arguments() -> list[str]:
     if found:
         return list(found)
     try:
-        with open("/proc/self/cmdline", "rb") as file:  # noqa: PTH123 - pathlib would cost every start 5 ms
+        with open("/proc/self/cmdline", "rb") as file:  # pathlib would cost every start 5 ms
             return [part.decode("utf-8", "replace") for part in file.read(1 << 16).split(b"\0")[:-1]]
     except OSError:
         return list(getattr(sys, "argv", []))

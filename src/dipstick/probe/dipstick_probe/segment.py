@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 
 WRITE = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+FOLDER = (
+    os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+)
 RESERVE = 4096
 """Bytes kept for the lines that say why a segment ends."""
 NONE = -1
@@ -65,7 +67,9 @@ class Segment:
             except OSError:  # disk or quota full: training goes on, the recording ends here
                 self.is_full = True
                 os.ftruncate(self._file, self.size)  # not to leave half a line...
-                os.write(self._file, b'{"k":"capped","why":"disk"}\n')  # ...and say so if a few bytes are left
+                os.write(
+                    self._file, b'{"k":"capped","why":"disk"}\n'
+                )  # ...and say so if a few bytes are left
                 return
             rest = rest[written:]
         self.size += len(data)
@@ -91,6 +95,6 @@ def _identity(file: int) -> tuple[int, int] | None:
 
 def _make(folder: str) -> None:
     try:
-        os.mkdir(folder, 0o700)  # noqa: PTH102 - pathlib would cost every start 5 ms
+        os.mkdir(folder, 0o700)  # pathlib would cost every start 5 ms
     except FileExistsError:
         pass

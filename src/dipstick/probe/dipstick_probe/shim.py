@@ -7,7 +7,6 @@ inherits ``PYTHONPATH`` finds it; for any other the parent does not use it (``ho
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from _thread import get_ident
 
@@ -41,7 +40,14 @@ class Job:
     __slots__ = ("function", "id", "is_each", "site", "source", "span", "step", "submitted")
 
     def __init__(
-        self, function: Callable[..., Any], job_id: str, *, is_each: bool, step: int | None, submitted: int, source: str
+        self,
+        function: Callable[..., Any],
+        job_id: str,
+        *,
+        is_each: bool,
+        step: int | None,
+        submitted: int,
+        source: str,
     ) -> None:
         self.function = function
         self.id = job_id
@@ -76,7 +82,12 @@ class Job:
 
 
 def arrive(
-    function: Callable[..., Any], job_id: str, is_each: bool, step: int | None, submitted: int, source: str  # noqa: FBT001 - positional: these are the bytes that travel
+    function: Callable[..., Any],
+    job_id: str,
+    is_each: bool,  # noqa: FBT001 - positional: these are the bytes that travel
+    step: int | None,
+    submitted: int,
+    source: str,
 ) -> Job:
     """Unpickle a job."""
     return Job(function, job_id, is_each=is_each, step=step, submitted=submitted, source=source)
@@ -131,7 +142,7 @@ def _begin(job: Job, args: tuple[Any, ...]) -> _Run | None:
             STATE.step = job.step
         parcel = parcels.get(get_ident()) or Parcel(None, kinds_of(args))
         run = _Run(job, parcel)
-    except Exception as error:  # noqa: BLE001 - fail open
+    except Exception as error:  # fail open
         trouble.note("job.begin", error)
         return None
     run.a = time.monotonic_ns()
@@ -148,13 +159,15 @@ def _end(run: _Run, error: type | None, result: Any = None) -> None:
             "payload_b": parcel.size, "payload_types": parcel.kinds.text if parcel.kinds else None,
             "detail": _detail(job, error),
         }  # fmt: skip
-        row = encode.Open("job", {"job": f"{job.id}.{os.getpid()}.{_next()}" if job.is_each else job.id}, fields)
+        row = encode.Open(
+            "job", {"job": f"{job.id}.{os.getpid()}.{_next()}" if job.is_each else job.id}, fields
+        )
         mine = ended.setdefault(get_ident(), [])
         if len(mine) < 4096:  # noqa: PLR2004 - results that nobody weighs (an unknown transport) must not pile up
             mine.append(_Ended(row, job, kinds_of((result,))))
         STATE.put(row.row())
-    except Exception as error:  # noqa: BLE001 - fail open
-        trouble.note("job.end", error)
+    except Exception as ours:  # fail open
+        trouble.note("job.end", ours)
     STATE.spent_since(b)
 
 
@@ -167,7 +180,7 @@ def _detail(job: Job, error: type | None) -> str | None:
 
 
 def _next() -> int:
-    global _serial  # noqa: PLW0603 - a counter
+    global _serial  # a counter
     _serial += 1
     return _serial
 
@@ -194,7 +207,7 @@ def found_in(function: Any, args: Any) -> tuple[Job, int, tuple[Any, ...]] | Non
         return function, 1, args if type(args) is tuple else ()
     bound = getattr(function, "args", None) if type(function).__name__ == "partial" else None
     call = [args, bound, args[0] if type(args) is tuple and args else None]
-    for part, chunk in zip((call[1], call[2], call[0]), (_at(args, 0), _at(call[2], 1), _at(args, 1))):  # noqa: B905 - Python 3.9
+    for part, chunk in zip((call[1], call[2], call[0]), (_at(args, 0), _at(call[2], 1), _at(args, 1))):
         if type(part) is tuple and part and type(part[0]) is Job:
             items = chunk if type(chunk) in (list, tuple) else ()
             return part[0], len(items) or 1, _arguments(items)
@@ -219,6 +232,8 @@ _overhead: list[int] = []
 def overhead() -> int:
     """Bytes that the shim itself adds to a message; they are not the user's."""
     if not _overhead:
+        import pickle  # noqa: PLC0415 - who weighs a message has it; no start should pay for it
+
         job = Job(len, "host-12345-67890-123", is_each=False, step=100, submitted=1 << 50, source="reward")
         _overhead.append(len(pickle.dumps(job)) - len(pickle.dumps(len)))
     return _overhead[0]

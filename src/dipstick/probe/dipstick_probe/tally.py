@@ -87,6 +87,6 @@ def gather(*, final: bool) -> None:
 
 def forget() -> None:
     """In a fork's child: what the parent was counting is the parent's."""
-    global _lock  # noqa: PLW0603 - another thread of the parent may have held it
+    global _lock  # another thread of the parent may have held it
     _lock = RLock()
     _tallies.clear()

@@ -26,7 +26,7 @@ def note(where: str, error: BaseException) -> None:
         _said.add(where)
         why = f"{type(error).__name__} in the probe at {_innermost(error.__traceback__)}"
         STATE.put((encode.line, "hooks", {"hooks": [{"target": where, "bound": False, "why": why}]}))
-    except Exception:  # noqa: BLE001, S110 - there is nobody left to tell
+    except Exception:  # noqa: S110 - there is nobody left to tell
         pass
 
 

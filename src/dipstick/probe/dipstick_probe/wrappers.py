@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     class Note(Protocol):
         """Adds to a span what a call took or gave. May raise; nobody will know."""
 
-        def __call__(self, span: spans.Span, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None: ...
+        def __call__(  # noqa: D102 - a shape
+            self, span: spans.Span, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        ) -> None: ...
 
     Maker = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -58,7 +60,7 @@ class Spec:
         current = spans.CURRENT.get()
         if current is not None and short(current.name) == self.name:
             return None
-        file, line = spans.caller(sys._getframe(level), self.skip)  # noqa: SLF001 - cheap; inspect.stack is not
+        file, line = spans.caller(sys._getframe(level), self.skip)  # cheap; inspect.stack is not
         return spans.Span(self.name, self.phase, file, line).open()
 
     def close(self, span: spans.Span) -> None:
@@ -116,7 +118,9 @@ def _async_wrapper(original: Callable[..., Any], spec: Spec) -> Callable[..., An
     return wrapper
 
 
-def _inner_call(original: Callable[..., Any], spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _inner_call(
+    original: Callable[..., Any], spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """A call inside a span of its own name: no second span, but what it says goes on the first."""
     span = spans.CURRENT.get() if spec.always else None
     if span is None:
@@ -136,7 +140,7 @@ def note(
     began = time.monotonic_ns()
     try:
         what(span, args, kwargs, result)
-    except Exception as error:  # noqa: BLE001 - a note may never disturb the call it describes
+    except Exception as error:  # a note may never disturb the call it describes
         trouble.note(f"note on {span.name}", error)
     STATE.spent_since(began)
 
@@ -163,5 +167,6 @@ def definition(function: Any) -> tuple[str, int] | None:
         if inner is None:
             break
         function = inner
-    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    call = vars(type(function)).get("__call__")
+    code = getattr(function, "__code__", None) or getattr(call, "__code__", None)
     return None if code is None else (code.co_filename, code.co_firstlineno)

@@ -34,6 +34,10 @@ PATIENCE_S = 5.0
 class Writer:
     """One process's recorder.
 
+    Attributes:
+        is_threadless: Every row is written at once. For a process that was forked by a thread: it ends when its only
+            thread does, without an exit of the interpreter, and a thread of ours would keep it alive for ever.
+
     Args:
         segment: Where the lines go.
         describe: The fields of the ``meta`` line, asked again whenever the state is dirty.
@@ -46,6 +50,7 @@ class Writer:
     ) -> None:
         self.segment = segment
         self.has_begun = False
+        self.is_threadless = False
         self.rows = 0
         self.writer_ns = 0
         self.span_ns = 0
@@ -68,7 +73,9 @@ class Writer:
             self._queue.append(row)
         else:
             self._count_drop()
-        if not self._has_thread:
+        if self.is_threadless:
+            self.sync(0)
+        elif not self._has_thread:
             self._start_thread()
 
     def put_quietly(self, row: Any) -> None:
@@ -103,9 +110,9 @@ class Writer:
             return  # a write hangs, or a forked child has recorded nothing
         self.segment.write((self._anchor() + encode.line((None, "end", {}))).encode())
 
-    def flush(self, *, final: bool = False) -> None:
+    def flush(self, *, final: bool = False, patience_s: float = PATIENCE_S) -> None:
         """Write what is in the ring, and an anchor when it is due."""
-        if not self._flushing.acquire(True, PATIENCE_S):
+        if not self._flushing.acquire(True, patience_s):
             return
         try:
             began = time.thread_time_ns()
@@ -120,11 +127,11 @@ class Writer:
         finally:
             self._flushing.release()
 
-    def sync(self) -> None:
+    def sync(self, patience_s: float = PATIENCE_S) -> None:
         """Write what is in the ring now, on the caller's thread: before a message that may be the last."""
         if self.has_begun and STATE.on:
             try:
-                self.flush()
+                self.flush(patience_s=patience_s)
             except OSError:
                 STATE.on = False
 
@@ -136,7 +143,7 @@ class Writer:
             row = take()
             try:
                 lines.append(row[0](row))
-            except Exception:  # noqa: BLE001 - one bad row must not end the recording
+            except Exception:  # one bad row must not end the recording
                 self._count_drop()
         self.rows += len(lines)
         return "".join(lines)
@@ -168,7 +175,12 @@ class Writer:
             pairs.append((after - before, (before + after) // 2, unix))
         _, mono, unix = min(pairs)
         self._anchored_ns = mono
-        cost = {"rows": self.rows, "span_ns": self.span_ns, "hook_ns": STATE.hook_ns, "writer_ns": self.writer_ns}
+        cost = {
+            "rows": self.rows,
+            "span_ns": self.span_ns,
+            "hook_ns": STATE.hook_ns,
+            "writer_ns": self.writer_ns,
+        }
         return encode.line((None, "anchor", {"m": mono, "u": unix, **cost}))
 
     def _count_drop(self) -> None:
@@ -197,7 +209,7 @@ class Writer:
             self.span_ns = self.span_ns or _cost_of_a_span()
             while not self._stop.acquire(True, PERIOD_S):
                 self.flush()
-        except Exception:  # noqa: BLE001 - an unusable folder or an error of ours ends the recording, not training
+        except Exception:  # an unusable folder or an error of ours ends the recording, not training
             STATE.on = False
             self._queue.clear()
         finally:

@@ -1,7 +1,7 @@
 """The tables of hooks, and which of them wait for which package.
 
 Every module here has a ``TABLE``: module to wait for -> targets (a function instead of a target is called with the
-module). It is imported when the first module of its
+module). One that gathers rows between flushes has a ``gather``, one that keeps state a ``forget`` for fork's children. It is imported when the first module of its
 package is, so a process without TRL never reads the TRL table.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from .. import imports, patch, shim, spans, tally, trouble
+from .. import imports, trouble
 from ..state import STATE
 from . import gc
 
@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+
+    from .. import patch
 
     Entry = patch.Target | Callable[[ModuleType], None]
 
@@ -45,8 +47,8 @@ WAITING = {
 _tables: dict[str, list[Entry]] = {}
 _read: set[str] = set()
 _finders: list[imports.PostImport] = []
-_gatherers: list[Callable[..., None]] = [tally.gather]
-_forgetters: list[Callable[[], None]] = [tally.forget, shim.forget, spans.TIDS.clear]
+_gatherers: list[Callable[..., None]] = []
+_forgetters: list[Callable[[], None]] = []
 
 
 def install() -> None:
@@ -61,6 +63,8 @@ def uninstall() -> None:
     """Everything off again, in the reverse order."""
     while _finders:
         _finders.pop().uninstall()
+    from .. import patch  # noqa: PLC0415 - inspect and functools, only where a framework is
+
     patch.uninstall()
     gc.uninstall()
 
@@ -92,7 +96,7 @@ def _read_tables(package: str) -> None:
     for hook in WAITING[package]:
         try:
             module = import_module(f".{hook}", __package__)
-        except Exception as error:  # noqa: BLE001 - fail open: this framework goes unhooked
+        except Exception as error:  # fail open: this framework goes unhooked
             trouble.note(f"hooks.{hook}", error)
             continue
         for name, targets in module.TABLE.items():
@@ -107,11 +111,13 @@ def _read_tables(package: str) -> None:
 def _arrived(name: str, module: ModuleType) -> None:
     """A module that is waited for has been imported."""
     try:
+        from .. import patch  # noqa: PLC0415 - as above
+
         if STATE.on:
             entries = _tables[name]
             patch.install(module, [entry for entry in entries if isinstance(entry, patch.Target)])
             for entry in entries:
                 if not isinstance(entry, patch.Target):
                     entry(module)
-    except Exception as error:  # noqa: BLE001 - fail open: the import itself went well
+    except Exception as error:  # fail open: the import itself went well
         trouble.note(name, error)

@@ -32,7 +32,7 @@ def uninstall() -> None:
 
 def _on_collection(phase: str, info: dict[str, Any]) -> None:
     """Called by the collector, with the world stopped in the middle of anything: one append, no lock, no thread."""
-    global _began  # noqa: PLW0603 - collections do not nest
+    global _began  # collections do not nest
     now = time.monotonic_ns()
     if phase == "start":
         _began = now

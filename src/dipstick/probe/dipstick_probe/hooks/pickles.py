@@ -11,7 +11,7 @@ import functools
 import time
 from _thread import get_ident
 
-from .. import tally, trouble
+from .. import shim, tally, trouble
 from ..kinds import kinds_of
 from ..patch import Target
 from ..shim import Job, Parcel, ended, found_in, overhead, parcels, weigh_result
@@ -39,7 +39,7 @@ def _dumps(original: Callable[..., Any]) -> Callable[..., Any]:
         began = time.monotonic_ns()
         try:
             _weigh(args[at], getattr(data, "nbytes", None) or len(data))
-        except Exception as error:  # noqa: BLE001 - fail open: the message goes out as it is
+        except Exception as error:  # fail open: the message goes out as it is
             trouble.note("pickles.dumps", error)
         STATE.spent_since(began)
         return data
@@ -55,7 +55,7 @@ def _loads(original: Callable[..., Any]) -> Callable[..., Any]:
             began = time.monotonic_ns()
             try:
                 _arrived(message, len(data))
-            except Exception as error:  # noqa: BLE001 - fail open
+            except Exception as error:  # fail open
                 trouble.note("pickles.loads", error)
             STATE.spent_since(began)
         return message
@@ -116,8 +116,19 @@ def _arrived(message: Any, size: int) -> None:
     parcels[get_ident()] = Parcel(max(size - overhead(), 0) // items, kinds_of(arguments))
 
 
+def forget() -> None:
+    """In a fork's child: the messages in flight are the parent's."""
+    tensors.clear()
+    shim.forget()
+    tally.forget()
+
+
+gather = tally.gather
 TABLE = {
-    "multiprocessing.reduction": (Target("ForkingPickler.dumps", _dumps), Target("ForkingPickler.loads", _loads)),
+    "multiprocessing.reduction": (
+        Target("ForkingPickler.dumps", _dumps),
+        Target("ForkingPickler.loads", _loads),
+    ),
     "torch.multiprocessing.reductions": (Target("reduce_tensor", _reduce_tensor, ("tensor",)),),
     "joblib.externals.loky.backend.reduction": (Target("dumps", _dumps, ("obj",)),),
     "loky.backend.reduction": (Target("dumps", _dumps, ("obj",)),),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..wrappers import Maker
 
-FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - as in sitecustomize
+FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # as in sitecustomize
 INTERNAL = (
     "concurrent/futures/process.py", "concurrent/futures/_base.py", "multiprocessing/pool.py", "asyncio/base_events.py", "pebble/pool/process.py",
     "joblib/parallel.py", "joblib/_parallel_backends.py", "loky/reusable_executor.py", "loky/process_executor.py",
@@ -59,7 +59,9 @@ class _Offer:
 
     __slots__ = ("args", "job", "kwargs", "row")
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], job: Job | None, row: dict[str, Any]) -> None:
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], job: Job | None, row: dict[str, Any]
+    ) -> None:
         self.args = args
         self.kwargs = kwargs
         self.job = job
@@ -72,11 +74,13 @@ class _Offer:
                 _watch(result, self.row)
             elif not self.job.is_each:
                 STATE.put((encode.line, "job", self.row))
-        except Exception as error:  # noqa: BLE001 - fail open: the pool has the job
+        except Exception as error:  # fail open: the pool has the job
             trouble.note("pools.submitted", error)
 
 
-def _offer(pool: Any, args: tuple[Any, ...], kwargs: dict[str, Any], keyword: str, *, is_each: bool) -> _Offer | None:
+def _offer(
+    pool: Any, args: tuple[Any, ...], kwargs: dict[str, Any], keyword: str, *, is_each: bool
+) -> _Offer | None:
     """What to call the pool's method with, or None to leave the call alone."""
     began = time.monotonic_ns()
     try:
@@ -84,26 +88,31 @@ def _offer(pool: Any, args: tuple[Any, ...], kwargs: dict[str, Any], keyword: st
         if function is None or _is_internal(function, args) or _is_of_threads(pool):
             return None
         return _made(pool, function, args, kwargs, keyword, began, is_each=is_each)
-    except Exception as error:  # noqa: BLE001 - fail open
+    except Exception as error:  # fail open
         trouble.note("pools.offer", error)
         return None
     finally:
         STATE.spent_since(began)
 
 
-def _made(  # noqa: PLR0913, PLR0917 - the call, taken apart
-    pool: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], keyword: str, began: int, *, is_each: bool
+def _made(
+    pool: Any,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    keyword: str,
+    began: int,
+    *,
+    is_each: bool,
 ) -> _Offer | None:
-    job = Job(
-        function, _next_id(), is_each=is_each, step=STATE.step, submitted=began, source=_source()
-    )
+    job = Job(function, _next_id(), is_each=is_each, step=STATE.step, submitted=began, source=_source())
     row = {"job": job.id, "step": job.step, "submitted": began, "rank": STATE.rank}
     if not _workers_know_us(pool):
         if is_each:
             return None
         row["payload_types"] = kinds_of(args[1:]).text
         return _Offer(args, kwargs, None, row)
-    job.site = spans.caller(sys._getframe(3), INTERNAL)  # noqa: SLF001 - above _made, _offer and the method
+    job.site = spans.caller(sys._getframe(3), INTERNAL)  # above _made, _offer and the method
     job.span = _reward_span()
     if args:
         return _Offer((job, *args[1:]), kwargs, job, row)
@@ -153,7 +162,13 @@ def _watch(result: Any, row: dict[str, Any]) -> None:
 
     def done(_: Any) -> None:
         ended = time.monotonic_ns()
-        STATE.put((encode.line, "job", {**row, "a": row["submitted"], "b": ended, "detail": "queue and run: seen from the parent"}))
+        STATE.put(
+            (
+                encode.line,
+                "job",
+                {**row, "a": row["submitted"], "b": ended, "detail": "queue and run: seen from the parent"},
+            )
+        )
 
     if callable(getattr(result, "add_done_callback", None)):
         result.add_done_callback(done)
@@ -162,7 +177,7 @@ def _watch(result: Any, row: dict[str, Any]) -> None:
 
 
 def _next_id() -> str:
-    global _serial  # noqa: PLW0603 - a counter
+    global _serial  # a counter
     _serial += 1
     return f"{STATE.key}.{_serial}"
 

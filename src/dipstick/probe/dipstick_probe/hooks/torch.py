@@ -54,5 +54,7 @@ TABLE: dict[str, tuple[Any, ...]] = {
             timed(Spec("empty_cache", "cache_clear", event="cache_clear", before=_before, after=_after)),
         ),
     ),
-    "safetensors.torch": (Target("save_file", timed(Spec("safetensors.save_file", "checkpoint", event="save"))),),
+    "safetensors.torch": (
+        Target("save_file", timed(Spec("safetensors.save_file", "checkpoint", event="save"))),
+    ),
 }

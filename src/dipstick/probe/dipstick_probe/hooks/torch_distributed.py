@@ -79,7 +79,7 @@ def _record(fields: dict[str, Any], first: Any) -> None:
         _pending.append(_Pending(fields, first, last))
         if len(_pending) % OFTEN == 0:
             read_events()
-    except Exception as error:  # noqa: BLE001 - fail open
+    except Exception as error:  # fail open
         trouble.note("torch_distributed.record", error)
 
 
@@ -87,12 +87,17 @@ def _event(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A CUDA event just before the call; None on the host, in a graph capture, and where the call does not wait."""
     torch = sys.modules.get("torch")
     try:
-        if torch is None or not torch.cuda.is_initialized() or kwargs.get("async_op") or len(_pending) >= MOST_PENDING:
+        if (
+            torch is None
+            or not torch.cuda.is_initialized()
+            or kwargs.get("async_op")
+            or len(_pending) >= MOST_PENDING
+        ):
             return None
         if not _is_on_device(args, kwargs) or torch.cuda.is_current_stream_capturing():
             return None
         return _recorded(_free.pop() if _free else _new_event())
-    except Exception as error:  # noqa: BLE001 - fail open
+    except Exception as error:  # fail open
         trouble.note("torch_distributed.event", error)
         return None
 
@@ -127,7 +132,7 @@ def read_events() -> None:
                 return
             STATE.put((encode.line, "coll", {**one.fields, "device_ms": one.first.elapsed_time(one.last)}))
             _free.extend((one.first, one.last))
-    except Exception as error:  # noqa: BLE001 - fail open
+    except Exception as error:  # fail open
         trouble.note("torch_distributed.read", error)
 
 

@@ -33,7 +33,7 @@ def _on_step(action: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Ca
             if STATE.on:
                 try:
                     action(state)
-                except Exception as error:  # noqa: BLE001 - fail open
+                except Exception as error:  # fail open
                     trouble.note("transformers.step", error)
             return result
 
@@ -43,7 +43,7 @@ def _on_step(action: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Ca
 
 
 def _begin(state: Any) -> None:
-    file, line = spans.caller(sys._getframe(2), ("trainer_callback.py",))  # noqa: SLF001 - cheap
+    file, line = spans.caller(sys._getframe(2), ("trainer_callback.py",))  # cheap
     steps.begin(int(state.global_step), file, line)
 
 

@@ -61,8 +61,8 @@ def _enter(original: Callable[..., Any]) -> Callable[..., Any]:
     def __enter__(self: Any) -> Any:  # noqa: N807 - it stands for one
         if STATE.on and not STATE.compiling():
             try:
-                self._dipstick_span = _open(str(self.name), sys._getframe(1))  # noqa: SLF001 - ours; and cheap
-            except Exception as error:  # noqa: BLE001 - fail open
+                self._dipstick_span = _open(str(self.name), sys._getframe(1))  # ours; and cheap
+            except Exception as error:  # fail open
                 trouble.note("trl.profiling", error)
         return original(self)
 
@@ -93,7 +93,7 @@ def _factory(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _measured(inner: Any, name: str) -> Iterator[Any]:
-    span = _open(name, sys._getframe(2)) if STATE.on and not STATE.compiling() else None  # noqa: SLF001 - cheap
+    span = _open(name, sys._getframe(2)) if STATE.on and not STATE.compiling() else None  # cheap
     with inner as value:
         try:
             yield value
@@ -117,15 +117,19 @@ def _profiling(module: ModuleType) -> None:
 # --- rewards -----------------------------------------------------------------------------------------------------
 
 
-def _before_rewards(span: spans.Span, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any = None) -> None:
+def _before_rewards(
+    span: spans.Span, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any = None
+) -> None:
     """``_calculate_rewards(self, inputs, prompts, completions, completion_ids_list)``: who scores what."""
     del result
     trainer = args[0]
     _learn(trainer)
-    given = dict(zip(("inputs", "prompts", "completions", "completion_ids_list"), args[1:]), **kwargs)  # noqa: B905 - Python 3.9
+    given = dict(zip(("inputs", "prompts", "completions", "completion_ids_list"), args[1:]), **kwargs)
     texts, size = given.get("completions"), 0
     kinds = Kinds()
-    kinds.text = ", ".join(kinds.of(given[name]) for name in ("prompts", "completions", "completion_ids_list") if name in given)
+    kinds.text = ", ".join(
+        kinds.of(given[name]) for name in ("prompts", "completions", "completion_ids_list") if name in given
+    )
     for texts_of in (given.get("prompts"), given.get("completions")):
         size += _text_bytes(texts_of)
     where = next((found for found in rewards.values() if found is not None), (span.file, span.line))
@@ -136,7 +140,7 @@ def _before_rewards(span: spans.Span, args: tuple[Any, ...], kwargs: dict[str, A
 def _learn(trainer: Any) -> None:
     """Names and places of the reward functions."""
     names = getattr(trainer, "reward_func_names", None) or ()
-    for name, function in zip(names, getattr(trainer, "reward_funcs", None) or ()):  # noqa: B905 - Python 3.9
+    for name, function in zip(names, getattr(trainer, "reward_funcs", None) or ()):
         if isinstance(name, str) and name not in rewards:
             rewards[name] = definition(function)
 
@@ -162,7 +166,7 @@ def _constructed(original: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 STATE.add_role("trainer")
                 _learn(self)
-            except Exception as error:  # noqa: BLE001 - fail open
+            except Exception as error:  # fail open
                 trouble.note("trl.rewards", error)
 
     return __init__
@@ -171,13 +175,18 @@ def _constructed(original: Callable[..., Any]) -> Callable[..., Any]:
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
-def _spec(name: str, phase: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _spec(
+    name: str, phase: str | None = None, **more: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return timed(Spec(name, phase, skip=PROFILING, **more))
 
 
 def _trainer(name: str) -> tuple[Target, ...]:
     """The methods of one online trainer; what a version does not have is reported as absent."""
-    logps = "_get_per_token_logps", "_get_per_token_logps_and_entropies"  # the phase depends on the span around them
+    logps = (
+        "_get_per_token_logps",
+        "_get_per_token_logps_and_entropies",
+    )  # the phase depends on the span around them
     containers = (
         "training_step", "_prepare_inputs", "_generate_and_score_completions", "_generate", "_generate_single_turn",
         "_tool_call_loop", *logps,
@@ -185,9 +194,15 @@ def _trainer(name: str) -> tuple[Target, ...]:
     return (
         Target(f"{name}.__init__", _constructed),
         *(Target(f"{name}.{method}", _spec(method)) for method in containers),
-        Target(f"{name}._calculate_rewards", _spec("_calculate_rewards", "reward", before=_before_rewards), ("completions",)),
+        Target(
+            f"{name}._calculate_rewards",
+            _spec("_calculate_rewards", "reward", before=_before_rewards),
+            ("completions",),
+        ),
         Target(f"{name}.compute_loss", _spec("compute_loss", "forward")),
-        Target(f"{name}._move_model_to_vllm", _spec("_move_model_to_vllm", "weight_sync", event="weight_sync")),
+        Target(
+            f"{name}._move_model_to_vllm", _spec("_move_model_to_vllm", "weight_sync", event="weight_sync")
+        ),
         Target(f"{name}.log", _spec("log", "other")),
         Target(f"{name}._save_checkpoint", _spec("_save_checkpoint", "checkpoint", event="checkpoint")),
     )
@@ -198,6 +213,7 @@ def _gathers() -> tuple[Target, ...]:
     return Target("gather", timed(Spec("gather"))), Target("gather_object", timed(Spec("gather_object")))
 
 
+gather, forget = tally.gather, tally.forget
 TABLE: dict[str, tuple[Any, ...]] = {
     "trl.extras.profiling": (_profiling,),
     "trl.trainer.grpo_trainer": (*_trainer("GRPOTrainer"), *_gathers()),

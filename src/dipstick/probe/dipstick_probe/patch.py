@@ -163,11 +163,13 @@ def _check(function: Callable[..., Any], needs: tuple[str, ...]) -> None:
 
 
 def version_of(package: str) -> str | None:
-    """A package's version, from what is imported already; no file is read for a package that says it itself."""
+    """A package's version, from what is imported already. Runs on the writer's thread: no lazy import may start here."""
     known = STATE.versions.get(package)
     if known is not None:
         return known
-    found = getattr(sys.modules.get(package), "__version__", None)
+    module = sys.modules.get(package)
+    names = {} if module is None else vars(module)
+    found = names.get("__version__") or (names.get("_objects") or {}).get("__version__")  # transformers' lazy module
     metadata = sys.modules.get("importlib.metadata")
     if not isinstance(found, str) and metadata is not None:
         try:

@@ -162,13 +162,8 @@ def _watch(result: Any, row: dict[str, Any]) -> None:
 
     def done(_: Any) -> None:
         ended = time.monotonic_ns()
-        STATE.put(
-            (
-                encode.line,
-                "job",
-                {**row, "a": row["submitted"], "b": ended, "detail": "queue and run: seen from the parent"},
-            )
-        )
+        seen = {"pid": 0, "a": row["submitted"], "b": ended, "detail": "queue and run: seen from the parent"}
+        STATE.put((encode.line, "job", {**row, **seen}))  # pid 0: some worker, not this process
 
     if callable(getattr(result, "add_done_callback", None)):
         result.add_done_callback(done)

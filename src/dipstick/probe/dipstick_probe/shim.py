@@ -129,6 +129,8 @@ class _Ended:
 # By thread: the message that was read last, and the jobs that ended since. Both are touched by their own thread only.
 parcels: dict[int, Parcel] = {}
 ended: dict[int, list[_Ended]] = {}
+weighed: set[int] = set()
+"""Threads whose results we see leave. Any other's (joblib has a queue of its own) are written when the job ends."""
 _serial = 0
 
 
@@ -166,6 +168,8 @@ def _end(run: _Run, error: type | None, result: Any = None) -> None:
         if len(mine) < 4096:  # noqa: PLR2004 - results that nobody weighs (an unknown transport) must not pile up
             mine.append(_Ended(row, job, kinds_of((result,))))
         STATE.put(row.row())
+        if get_ident() not in weighed:
+            STATE.sync()
     except Exception as ours:  # fail open
         trouble.note("job.end", ours)
     STATE.spent_since(b)
@@ -174,8 +178,9 @@ def _end(run: _Run, error: type | None, result: Any = None) -> None:
 def _detail(job: Job, error: type | None) -> str | None:
     """What the job raised, and how many calls joblib put into it."""
     notes = [] if error is None else [f"raised {error.__name__}"]
-    if type(job.function).__name__ == "BatchedCalls":
-        notes.append(f"joblib batch of {getattr(job.function, '_size', '?')}")
+    for calls in (job.function, getattr(job.function, "func", None)):
+        if type(calls).__name__ == "BatchedCalls":
+            notes.append(f"joblib batch of {calls._size}")
     return "; ".join(notes) or None
 
 
@@ -190,6 +195,7 @@ def weigh_result(size: int, transports: tuple[str, ...]) -> None:
     mine = ended.pop(get_ident(), None)
     if not mine:
         return
+    weighed.add(get_ident())
     each = size // len(mine)
     for one in mine:
         one.row.add(STATE.put, result_b=each)
@@ -197,14 +203,15 @@ def weigh_result(size: int, transports: tuple[str, ...]) -> None:
     STATE.sync()  # a job whose result arrives is recorded: pools kill their workers without warning
 
 
-def found_in(function: Any, args: Any) -> tuple[Job, int, tuple[Any, ...]] | None:
+def found_in(function: Any, args: Any, kwargs: Any = None) -> tuple[Job, int, tuple[Any, ...]] | None:
     """The job in a call that a pool sends: it, how many items the call holds, and (some of) their arguments.
 
     ``Job(x)``; ``partial(_process_chunk, Job)(chunk)`` (concurrent.futures' map); ``mapstar((Job, chunk))``
     (multiprocessing's maps); ``process_chunk(Job, chunk)`` (pebble's map).
     """
     if type(function) is Job:
-        return function, 1, args if type(args) is tuple else ()
+        named = tuple(kwargs.values()) if type(kwargs) is dict else ()
+        return function, 1, (*(args if type(args) in (tuple, list) else ()), *named)
     bound = getattr(function, "args", None) if type(function).__name__ == "partial" else None
     call = [args, bound, args[0] if type(args) is tuple and args else None]
     for part, chunk in zip((call[1], call[2], call[0]), (_at(args, 0), _at(call[2], 1), _at(args, 1))):
@@ -243,3 +250,4 @@ def forget() -> None:
     """In a fork's child: the messages in flight are the parent's."""
     parcels.clear()
     ended.clear()
+    weighed.clear()

@@ -78,12 +78,12 @@ def _reduce_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 def _call_in(message: Any) -> tuple[Job, int, tuple[Any, ...]] | None:
     """The job in a pool's message: a ``_CallItem``, a task tuple of ``multiprocessing.Pool``, pebble's ``WorkerTask``."""
     if type(message) is tuple and len(message) == 5:  # noqa: PLR2004 - (job, i, func, args, kwds)
-        return found_in(message[2], message[3])
+        return found_in(message[2], message[3], message[4])
     name = type(message).__name__
     if name == "_CallItem":
-        return found_in(message.fn, message.args)
+        return found_in(message.fn, message.args, message.kwargs)
     if name in ("WorkerTask", "NewTask"):
-        return found_in(message.payload.function, message.payload.args)
+        return found_in(message.payload.function, message.payload.args, message.payload.kwargs)
     return None
 
 

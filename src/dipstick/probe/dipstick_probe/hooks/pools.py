@@ -85,7 +85,7 @@ def _offer(
     began = time.monotonic_ns()
     try:
         function = args[0] if args else kwargs.get(keyword)
-        if function is None or _is_internal(function, args) or _is_of_threads(pool):
+        if function is None or _is_internal(function, args, kwargs) or _is_of_threads(pool):
             return None
         return _made(pool, function, args, kwargs, keyword, began, is_each=is_each)
     except Exception as error:  # fail open
@@ -119,10 +119,11 @@ def _made(
     return _Offer(args, {**kwargs, keyword: job}, job, row)
 
 
-def _is_internal(function: Any, args: tuple[Any, ...]) -> bool:
+def _is_internal(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """A map that submits its chunks itself: its function is a job already."""
     bound = getattr(function, "args", ()) if type(function).__name__ == "partial" else ()
-    nested = args[1] if len(args) > 1 and type(args[1]) is tuple else ()
+    given = args[1] if len(args) > 1 else kwargs.get("args")  # pebble's map hands its function on as an argument
+    nested = given if type(given) is tuple else ()
     return type(function) is Job or any(type(one) is Job for one in (*bound, *nested))
 
 

@@ -26,7 +26,7 @@ from dipstick.capture.launch import (
 from dipstick.capture.signals import FORWARDED, Arrived, Manners, SignalQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 # the environment
@@ -261,52 +261,93 @@ def test_a_terminal_is_found_by_asking_for_it() -> None:
     assert has_terminal() in {True, False}
 
 
-# signals
+# signals: each test in a process of its own, since a test run has threads that block nothing
 
 
-@pytest.fixture
-def queue() -> Iterator[SignalQueue]:
-    """Signals blocked, and unblocked again."""
-    with SignalQueue() as held:
-        yield held
+def alone(code: str) -> str:
+    """What a script prints in a fresh interpreter, with the queue and its needs imported."""
+    head = "import os, signal, subprocess\nfrom dipstick.capture.signals import Arrived, SignalQueue\n"
+    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
-def test_a_signal_is_taken_from_the_queue(queue: SignalQueue) -> None:
-    """Sent by a process, it is not from the terminal."""
-    child = subprocess.Popen(["/bin/sh", "-c", f"kill -USR1 {os.getpid()}"])
-    child.wait()
-    arrived = [queue.wait(10.0) for _ in range(2)]  # SIGCHLD comes, too, and is no signal to pass on
-    assert Arrived(signal.SIGUSR1, from_terminal=False) in arrived
+def test_a_signal_is_taken_from_the_queue() -> None:
+    """Sent by a process, it is not from the terminal; that a child ended is no signal to pass on."""
+    code = """
+with SignalQueue() as queue:
+    subprocess.run(["sh", "-c", f"kill -USR1 {os.getpid()}"])
+    print(sorted([queue.wait(10.0), queue.wait(10.0)], key=str))
+    print(queue.wait(0.0))
+"""
+    assert alone(code) == "[Arrived(number=10, from_terminal=False), None]\nNone\n"
 
 
-def test_our_own_signal_is_not_passed_on(queue: SignalQueue) -> None:
+def test_our_own_signal_is_not_passed_on() -> None:
     """A signal to the whole group of CMD can reach us as well."""
-    os.kill(os.getpid(), signal.SIGUSR2)
-    assert queue.wait(10.0) is None
-
-
-def test_no_signal_is_none(queue: SignalQueue) -> None:
-    """After the time is up."""
-    assert queue.wait(0.0) is None
+    assert (
+        alone("with SignalQueue() as q:\n os.kill(os.getpid(), signal.SIGUSR2)\n print(q.wait(10.0))")
+        == "None\n"
+    )
 
 
 def test_signals_that_we_were_told_to_ignore_stay_ignored() -> None:
     """``nohup``: a hang-up must not reach CMD through us."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    code = """
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with SignalQueue() as queue:
+    subprocess.run(["sh", "-c", f"kill -HUP {os.getpid()}"])
+    print(queue.wait(0.0), signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+    assert alone(code) == "None False\n"
+
+
+def test_threads_that_are_started_later_do_not_take_signals() -> None:
+    """Polars starts some; one that did not block SIGTERM would end the process."""
+    code = """
+import threading
+with SignalQueue() as queue:
+    stay = threading.Event()
+    thread = threading.Thread(target=stay.wait)
+    thread.start()
+    subprocess.run(["sh", "-c", f"kill -TERM {os.getpid()}"])
+    print([a for a in (queue.wait(10.0), queue.wait(10.0)) if a])
+    stay.set()
+    thread.join()
+"""
+    assert alone(code) == "[Arrived(number=15, from_terminal=False)]\n"
+
+
+def test_afterwards_signals_are_as_before_and_late_ones_forgotten() -> None:
+    """A scheduler's second SIGTERM, after CMD has ended, must not cost us CMD's status."""
+    code = """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+with SignalQueue() as queue:
+    subprocess.run(["sh", "-c", f"kill -TERM {os.getpid()}"])
+print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+    assert alone(code) == "{<Signals.SIGUSR1: 10>}\n"
+
+
+def test_closing_can_be_interrupted() -> None:
+    """By a new Ctrl-C, not by one that was meant for CMD."""
+    code = """
+with SignalQueue() as queue:
+    subprocess.run(["sh", "-c", f"kill -INT {os.getpid()}"])
     try:
-        with SignalQueue() as queue:
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert signal.SIGHUP not in signal.sigpending()
-            assert queue.wait(0.0) is None
-    finally:
-        signal.signal(signal.SIGHUP, before)
+        queue.let_interrupt()
+        print("the old one is forgotten")
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        print("the new one is heard")
+"""
+    assert alone(code) == "the old one is forgotten\nthe new one is heard\n"
 
 
-def test_afterwards_signals_are_as_before(queue: SignalQueue) -> None:
-    """Nothing stays blocked."""
-    assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    queue.__exit__(None, None, None)
-    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+def test_nothing_that_runs_before_the_queue_loads_polars() -> None:
+    """Its threads would take the signals."""
+    code = "import sys, dipstick.cli.run, dipstick.capture.supervisor; print('polars' in sys.modules)"
+    assert alone(code) == "False\n"
 
 
 def actions(*arrived: Arrived, same_group: bool) -> list[str]:

@@ -248,7 +248,7 @@ def test_a_recording_that_cannot_be_closed_costs_nothing_else(
         raise OSError(errno.ENOMEM, "no")
 
     monkeypatch.setattr(supervisor, "SamplerProcess", refuse)
-    monkeypatch.setattr(supervisor, "close_recording", fail)
+    monkeypatch.setattr("dipstick.capture.finish.close_recording", fail)
     warnings: list[str] = []
     outcome = record(Plan(("/bin/sh", "-c", "exit 5"), tmp_path / "R"), print, warnings.append)
     assert (outcome.status, outcome.captured) == (5, None)

@@ -79,7 +79,7 @@ class Captured:
 
 
 def close_recording(
-    run: Path, writer: RecordingWriter, ending: Ending, *, sampler_writer: str | None, trouble: str | None
+    run: Path, writer: RecordingWriter, ending: Ending, *, sampled: bool, trouble: str | None
 ) -> Captured:
     """Convert, name, count and close.
 
@@ -87,7 +87,7 @@ def close_recording(
         run: The recording.
         writer: The supervisor's; closed on return.
         ending: How CMD ended.
-        sampler_writer: Id of the sampler's writer, None if there was none.
+        sampled: Whether there was a sampler.
         trouble: Why the sampler ended early, if it did.
 
     Returns:
@@ -99,7 +99,7 @@ def close_recording(
     """
     files = [file for file in segment_files(run / FOLDER) if file.host == ending.host]
     data = convert(files, writer.append)
-    account = sampler_account(run, ending.host) if sampler_writer is not None else {}
+    account = sampler_account(run, ending.host) if sampled else {}
     rows = name_processes(ending.host, data, account.get("processes", []))
     gpus = {gpu["gpu"] for gpu in account.get("gpus", [])}
     rows = place_by_local_rank(rows, data, gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -27,7 +27,11 @@ class Arrived:
 
 
 class SignalQueue:
-    """Blocks the forwarded signals and SIGCHLD while it is open. Signals that we were told to ignore stay ignored."""
+    """Blocks the forwarded signals and SIGCHLD while it is open. Signals that we were told to ignore stay ignored.
+
+    Enter it before anything starts a thread (Polars does when it is loaded): a thread inherits what is blocked, and
+    one that does not block a signal would take it, which ends the process.
+    """
 
     def __init__(self) -> None:
         heeded = (number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN)
@@ -42,7 +46,8 @@ class SignalQueue:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Unblock them; one that came meanwhile and was not taken is delivered now."""
+        """Unblock them; those that came and were not taken are forgotten: CMD has ended, and we are about to."""
+        self.forget()
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
     def wait(self, seconds: float) -> Arrived | None:
@@ -51,6 +56,16 @@ class SignalQueue:
         if info is None or info.si_signo == signal.SIGCHLD or info.si_pid == os.getpid():
             return None
         return Arrived(info.si_signo, from_terminal=info.si_code > 0)
+
+    def forget(self) -> None:
+        """Drop what waits."""
+        while signal.sigtimedwait(self._numbers, 0) is not None:
+            pass
+
+    def let_interrupt(self) -> None:
+        """From now on Ctrl-C is KeyboardInterrupt again (CMD has ended; closing may take long)."""
+        self.forget()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT} - self.mask)
 
 
 class Manners:

@@ -1,4 +1,7 @@
-"""``dipstick run``: a recording around a command. Whatever happens to the recording, the command goes on and its status comes back."""
+"""``dipstick run``: a recording around a command. Whatever happens to the recording, the command goes on and its status comes back.
+
+Nothing here loads Polars when it is imported: signals must be blocked before its threads are there (see ``signals``).
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dipstick.capture.child import Child, exit_status, has_terminal
-from dipstick.capture.finish import Ending, close_recording
 from dipstick.capture.launch import PROBE, SEGMENTS, environment_for, is_disabled
 from dipstick.capture.privacy import scrub
 from dipstick.capture.sampler_process import SamplerProcess
 from dipstick.capture.signals import Manners, SignalQueue
 from dipstick.errors import DipstickError, RecordingError
-from dipstick.recording.layout import MANIFEST
-from dipstick.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from dipstick.capture.finish import Captured
     from dipstick.capture.signals import Arrived
+    from dipstick.recording.writer import RecordingWriter
 
     Say = Callable[[str], None]
 
@@ -109,10 +110,10 @@ def record(plan: Plan, say: Say, warn: Say) -> Outcome:
         CannotStartError: CMD can't be started; an empty recording is left behind.
     """
     host = socket.gethostname() or "localhost"
-    writer = open_recording(plan, host)
-    began = time.time_ns()
     with SignalQueue() as queue:
+        writer = open_recording(plan, host)
         sampler = _start_sampler(plan, host, warn)
+        began = time.time_ns()
         try:
             child = Child(
                 plan.command,
@@ -123,9 +124,10 @@ def record(plan: Plan, say: Say, warn: Say) -> Outcome:
         except DipstickError:
             _give_up(sampler, writer)
             raise
-        status = watch(child, sampler, queue, say, warn)
-    ending = Ending(plan.command, host, exit_status(status), began, time.time_ns())
-    return Outcome(ending.status, _close(plan, writer, sampler, ending, warn))
+        status = exit_status(watch(child, sampler, queue, say, warn))
+        times = (began, time.time_ns())
+        queue.let_interrupt()
+        return Outcome(status, _close(plan, writer, sampler, (host, status, *times), warn))
 
 
 def open_recording(plan: Plan, host: str) -> RecordingWriter:
@@ -134,6 +136,9 @@ def open_recording(plan: Plan, host: str) -> RecordingWriter:
     Raises:
         RecordingError: The folder holds something else, or a recording and neither ``force`` nor ``join``.
     """
+    from dipstick.recording.layout import MANIFEST  # noqa: PLC0415 - loads Polars: after signals are blocked
+    from dipstick.recording.writer import RecordingWriter  # noqa: PLC0415 - the same
+
     name = f"run_{secrets.token_hex(4)}"
     if plan.join:
         try:
@@ -212,16 +217,15 @@ def _answer(child: Kid, manners: Manners, arrived: Arrived, spare: frozenset[int
 
 
 def _close(
-    plan: Plan, writer: RecordingWriter, sampler: SamplerProcess | None, ending: Ending, warn: Say
+    plan: Plan,
+    writer: RecordingWriter,
+    sampler: SamplerProcess | None,
+    end: tuple[str, int, int, int],
+    warn: Say,
 ) -> Captured | None:
     """Close the recording. Nothing that goes wrong here may change CMD's status."""
     try:
-        trouble = "the sampler was not started"
-        if sampler is not None:
-            sampler.stop()
-            trouble = sampler.trouble() or ""
-        names = sampler.writer if sampler is not None else None
-        return close_recording(plan.run, writer, ending, sampler_writer=names, trouble=trouble or None)
+        return _finish(plan, writer, sampler, end)
     except KeyboardInterrupt:
         warn("interrupted while closing the recording: it can be explained all the same")
     except Exception as error:  # noqa: BLE001 - the command's status must come back whatever it is
@@ -230,6 +234,20 @@ def _close(
             f"the recording could not be closed ({why}): what was flushed before can be explained all the same"
         )
     return None
+
+
+def _finish(
+    plan: Plan, writer: RecordingWriter, sampler: SamplerProcess | None, end: tuple[str, int, int, int]
+) -> Captured:
+    """Stop the sampler, then do what :mod:`dipstick.capture.finish` does."""
+    from dipstick.capture.finish import Ending, close_recording  # noqa: PLC0415 - loads Polars
+
+    trouble: str | None = "the sampler was not started"
+    if sampler is not None:
+        sampler.stop()
+        trouble = sampler.trouble()
+    ending = Ending(plan.command, *end)
+    return close_recording(plan.run, writer, ending, sampled=sampler is not None, trouble=trouble)
 
 
 def probe_state() -> str | None:

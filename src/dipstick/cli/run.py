@@ -49,7 +49,7 @@ def run(args: Namespace, talk: Talk) -> int:
         )
     if args.force and args.join:
         raise UsageError("--force replaces RUN and --join adds to it", fix="use one of them")
-    from dipstick.capture.supervisor import Plan, record  # noqa: PLC0415 - loads Polars
+    from dipstick.capture.supervisor import Plan, record  # noqa: PLC0415 - --help stays light
 
     plan = Plan(command, _folder(args.output), args.hz, force=args.force, join=args.join)
     talk.say(f"dipstick: recording into {plan.run}")
@@ -65,7 +65,7 @@ def _account(captured: object, talk: Talk, *, as_json: bool) -> None:
     import json  # noqa: PLC0415 - --help stays light
 
     from dipstick.capture import summary  # noqa: PLC0415 - --help stays light
-    from dipstick.capture.supervisor import probe_state  # noqa: PLC0415 - loads Polars
+    from dipstick.capture.supervisor import probe_state  # noqa: PLC0415 - --help stays light
 
     if as_json:
         talk.say(json.dumps(summary.document(captured, probe_state())))  # type: ignore[arg-type] # Captured, from a lazy import

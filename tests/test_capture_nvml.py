@@ -15,8 +15,8 @@ from dipstick.capture.devices import (
     NoDevices,
     ProcessReading,
     UtilSample,
-    open_devices,
 )
+from dipstick.capture.devices.choose import open_devices
 from dipstick.capture.devices.gpm import METRICS
 from dipstick.capture.devices.nvml import NvmlDevices, pair, reason_words
 from dipstick.capture.devices.stamps import Stamps

@@ -50,7 +50,7 @@ def main():
     pid_file = os.environ.get("TOY_PIDS")
     with ProcessPoolExecutor(1) as pool:
         for step in range(3):
-            with span("step"):
+            with span("step", step=step):
                 with span("generate"):
                     work(0.5)
                 with span("reward"):

@@ -133,6 +133,13 @@ def test_a_phase_that_is_none_of_ours_is_left_to_the_name(tmp_path: Path) -> Non
     assert sink.seconds("spans", "name", "phase") == [("mine", None), ("reward", None)]
 
 
+def test_a_users_own_loop_can_number_its_steps(tmp_path: Path) -> None:
+    """``dipstick.span("step", step=3)`` arrives as an extra; the framework's own number counts before it."""
+    segment = Segment().span("step", 0, 1, x={"step": 3}).span("step", 1, 2, step=4, x={"step": 9})
+    _, sink = converted(tmp_path, segment)
+    assert sink.seconds("spans", "step", "detail") == [(3, None), (4, '{"step": 9}')]
+
+
 def test_the_other_kinds_become_rows(tmp_path: Path) -> None:
     """Handoffs, collectives, events and scalars, each in its table."""
     segment = (

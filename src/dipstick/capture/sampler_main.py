@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dipstick.capture.beat import Beat, keep_beat
-from dipstick.capture.devices import Clock, NoDevices, open_devices
+from dipstick.capture.devices import Clock, NoDevices
+from dipstick.capture.devices.choose import open_devices
 from dipstick.capture.doctor import pid_namespace
 from dipstick.capture.pen import Pen
 from dipstick.capture.sampler import COLUMNS, Sampler, Site

@@ -97,13 +97,15 @@ def _span(line: Line) -> Row:
     extra = line.get("x")
     extra = dict(extra) if isinstance(extra, dict) else {}
     own = {name: count(extra.pop(name, None)) for name in _EXTRA_COLUMNS}
+    step = whole(line.get("step"))
+    step = whole(extra.pop("step", None)) if step is None else step  # a user's own loop: span("step", step=3)
     phase = text(line.get("ph"))
     return {
         "t0_ns": whole(line.get("a")),
         "t1_ns": whole(line.get("b")),
         "tid": whole(line.get("tid")),
         "name": text(line.get("n")),
-        "step": whole(line.get("step")),
+        "step": step,
         "parent": text(line.get("p")),
         "phase": phase if phase in PHASES else None,
         "file": text(line.get("f")),

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,31 +167,3 @@ class NoDevices:
 
     def close(self) -> None:
         """There is nothing to let go of."""
-
-
-def open_devices(clock: Clock, load: Callable[[str], Any] = import_module) -> Devices:
-    """The GPUs of this host: NVIDIA's, else AMD's, else none (with the reasons).
-
-    Args:
-        clock: Stamps the readings.
-        load: Imports a binding by module name; tests hand in their own.
-    """
-    from dipstick.capture.devices.amd import AmdDevices  # noqa: PLC0415 - only the one that is needed
-    from dipstick.capture.devices.nvml import NvmlDevices  # noqa: PLC0415 - only the one that is needed
-
-    tries: tuple[tuple[str, Callable[[Any, Clock], Devices]], ...] = (
-        ("pynvml", NvmlDevices),
-        ("amdsmi", AmdDevices),
-    )
-    reasons = []
-    for module, kind in tries:
-        try:
-            devices = kind(load(module), clock)
-        except Exception as error:  # noqa: BLE001 - a binding without its library raises anything, KeyError and OSError included
-            reasons.append(f"{module}: {str(error) or type(error).__name__}")
-            continue
-        if devices.gpus:
-            return devices
-        devices.close()
-        reasons.append(f"{module}: no GPU")
-    return NoDevices("; ".join(reasons))

@@ -76,7 +76,11 @@ def tiny(folder: Path) -> str:
     inner = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     inner.pre_tokenizer = Whitespace()
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+        tokenizer_object=inner,
+        model_input_names=["input_ids", "attention_mask"],
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
     )
     torch.manual_seed(0)
     config = LlamaConfig(

@@ -41,7 +41,11 @@ with dipstick.span("reward"), ProcessPool(2, context=multiprocessing.get_context
     done = run_pool(tmp_path, body)
     jobs = done.jobs().values()
     assert done.out.splitlines() == ["[0, 2, 4] 18", "[0, 2, 4, 6, 8] ValueError", "TimeoutError"]
-    assert (len(jobs), len({row["job"] for row in done.of("job")}), done.main.pid in {job["pid"] for job in jobs}) == (10, 11, False)
+    assert (
+        len(jobs),
+        len({row["job"] for row in done.of("job")}),
+        done.main.pid in {job["pid"] for job in jobs},
+    ) == (10, 11, False)
     assert {job["payload_types"] for job in jobs} == {"int"}
     assert all(0 < job["payload_b"] < 300 for job in jobs)
     (row,) = {row["f"] for row in done.main.of("handoff")}

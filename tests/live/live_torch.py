@@ -59,7 +59,11 @@ def test_two_gloo_ranks(tmp_path: Path) -> None:
     assert sorted(ranks) == [0, 1]
     for segment in ranks.values():
         names = [row["n"] for row in segment.of("coll")]
-        assert [n for n in names if n in ("all_reduce", "all_gather", "all_gather_object")] == ["all_reduce", "all_gather", "all_gather_object"]
+        assert [n for n in names if n in ("all_reduce", "all_gather", "all_gather_object")] == [
+            "all_reduce",
+            "all_gather",
+            "all_gather_object",
+        ]
     waits = {rank: next(r for r in s.of("coll") if r["n"] == "all_reduce") for rank, s in ranks.items()}
     assert waits[0]["b"] - waits[0]["a"] > 300_000_000 > waits[1]["b"] - waits[1]["a"]
 
@@ -78,5 +82,9 @@ def test_tensors_through_a_pool_of_torch(tmp_path: Path) -> None:
     )
     (row,) = [row for row in done.main.of("handoff") if row["to"] == "workers"]
     assert (done.status, done.out) == (0, "1000000.0\n"), done.err
-    assert (row["transport"], row["types"], row["bytes"] < 10_000) == ("pickle+shared_memory", "torch.Tensor[cpu]", True)
+    assert (row["transport"], row["types"], row["bytes"] < 10_000) == (
+        "pickle+shared_memory",
+        "torch.Tensor[cpu]",
+        True,
+    )
     assert done.troubles() == []

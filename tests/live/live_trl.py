@@ -36,7 +36,9 @@ def train(folder: Path, *, recorded: bool) -> tuple[list[dict[str, Any]], Probed
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Probed]:
+def runs(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Probed]:
     """One recorded run and one that is not."""
     folder = tmp_path_factory.mktemp("live")
     history, done = train(folder / "recorded", recorded=True)
@@ -78,7 +80,13 @@ def test_the_time_of_a_step_adds_up(runs: Any) -> None:
     """Spans of the main thread nest, and what lies in no phase is less than a tenth of the step."""
     done: Probed = runs[2]
     for row in (r for r in done.main.of("span") if r["n"] == "step"):
-        inner = [r for r in done.main.of("span") if row["a"] <= r["a"] and r["b"] <= row["b"] and r["n"] in ("training_step", "optimizer", "clip_grad_norm_")]
+        inner = [
+            r
+            for r in done.main.of("span")
+            if row["a"] <= r["a"]
+            and r["b"] <= row["b"]
+            and r["n"] in ("training_step", "optimizer", "clip_grad_norm_")
+        ]
         covered = sum(r["b"] - r["a"] for r in inner)
         assert covered >= 0.9 * (row["b"] - row["a"])
 
@@ -102,7 +110,9 @@ def test_only_what_this_version_lacks_is_unbound(runs: Any) -> None:
     why = {target: hook["why"] for target, hook in done.main.hooks().items() if not hook["bound"]}
     assert set(why.values()) <= {"absent", "no OnlineDPOTrainer", "no RLOOTrainer"}
     print(f"trl {version('trl')}, transformers {version('transformers')}: not bound: {sorted(why)}")
-    assert done.main.hooks()["trl.trainer.grpo_trainer:GRPOTrainer.compute_loss"]["version"].startswith(version("trl"))
+    assert done.main.hooks()["trl.trainer.grpo_trainer:GRPOTrainer.compute_loss"]["version"].startswith(
+        version("trl")
+    )
 
 
 def test_the_probe_costs_little(runs: Any) -> None:

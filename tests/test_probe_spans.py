@@ -26,21 +26,27 @@ def test_a_span_has_times_a_place_and_its_parent(tmp_path: Path) -> None:
     outer, inner = main.span("outer"), main.span("inner")
     assert outer["a"] <= inner["a"] <= inner["b"] <= outer["b"]
     assert (inner["p"], inner["l"], inner["f"]) == ("outer", 3, str(tmp_path / "script.py"))
-    assert (outer["ph"], outer["l"], outer["x"], "p" in outer) == ("reward", 2, {"molecules": 64, "note": "x"}, False)
+    assert (outer["ph"], outer["l"], outer["x"], "p" in outer) == (
+        "reward",
+        2,
+        {"molecules": 64, "note": "x"},
+        False,
+    )
     assert outer["tid"] == main.pid
 
 
 def test_numbers_can_be_added_while_it_is_open(tmp_path: Path) -> None:
     """``add`` goes to the innermost use; what is no number or string is left out."""
-    code = HEAD + (
-        "with dipstick.span('s', a=1, junk=object()) as s:\n    s.add(b=2, c=[3])\ns.add(d=4)\n"
-    )
+    code = HEAD + ("with dipstick.span('s', a=1, junk=object()) as s:\n    s.add(b=2, c=[3])\ns.add(d=4)\n")
     assert run_probed(tmp_path, code).main.span("s")["x"] == {"a": 1, "b": 2}
 
 
 def test_an_exception_closes_the_span_and_goes_on(tmp_path: Path) -> None:
     """Both spans are there, and the exception is the program's own."""
-    code = HEAD + "with dipstick.span('outer'):\n    with dipstick.span('inner'):\n        raise KeyError('mine')\n"
+    code = (
+        HEAD
+        + "with dipstick.span('outer'):\n    with dipstick.span('inner'):\n        raise KeyError('mine')\n"
+    )
     done = run_probed(tmp_path, code)
     assert (done.main.names(), done.status) == (["inner", "outer"], 1)
     assert done.err.strip().endswith("KeyError: 'mine'")
@@ -48,7 +54,9 @@ def test_an_exception_closes_the_span_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_decorated_function_stays_itself(tmp_path: Path) -> None:
     """Each call is a span; name, signature, result and exceptions are the function's."""
-    code = HEAD + """
+    code = (
+        HEAD
+        + """
 @dipstick.span("score", phase="reward")
 def reward(prompts: list, completions: list = ()) -> list:
     "Doc."
@@ -60,6 +68,7 @@ print(reward([1]), reward.__name__, reward.__doc__, list(inspect.signature(rewar
 try: reward([])
 except ValueError as error: print(error)
 """
+    )
     done = run_probed(tmp_path, code)
     assert done.out.splitlines() == ["[1] reward Doc. ['prompts', 'completions']", "none"]
     assert [(row["n"], row["ph"]) for row in done.main.of("span")] == [("score", "reward")] * 2
@@ -67,7 +76,9 @@ except ValueError as error: print(error)
 
 def test_a_coroutine_function_stays_one(tmp_path: Path) -> None:
     """TRL decides by it whether a reward runs on its event loop; the span covers the awaited time."""
-    code = HEAD + """
+    code = (
+        HEAD
+        + """
 import asyncio, inspect
 async def reward(x):
     await asyncio.sleep(0.05)
@@ -75,6 +86,7 @@ async def reward(x):
 wrapped = dipstick.wrap(reward, "judge")
 print(inspect.iscoroutinefunction(wrapped), asyncio.iscoroutinefunction(wrapped), wrapped.__name__, asyncio.run(wrapped(7)))
 """
+    )
     done = run_probed(tmp_path, code)
     span = done.main.span("judge")
     assert (done.out, span["b"] - span["a"] >= 50_000_000) == ("True True reward 7\n", True)
@@ -82,7 +94,9 @@ print(inspect.iscoroutinefunction(wrapped), asyncio.iscoroutinefunction(wrapped)
 
 def test_tasks_keep_their_own_parents(tmp_path: Path) -> None:
     """Two tasks interleave on one thread: each inner span has its own task's outer one as parent."""
-    code = HEAD + """
+    code = (
+        HEAD
+        + """
 import asyncio
 async def work(name):
     async with dipstick.span(name):
@@ -94,6 +108,7 @@ async def main():
         await asyncio.gather(work("a"), work("b"))
 asyncio.run(main())
 """
+    )
     rows = run_probed(tmp_path, code).main.of("span")
     assert {row["n"]: row.get("p") for row in rows} == {
         "a": "both", "b": "both", "a.inner": "a", "b.inner": "b", "both": None,
@@ -102,13 +117,16 @@ asyncio.run(main())
 
 def test_a_thread_starts_without_a_parent(tmp_path: Path) -> None:
     """Spans of two threads have two thread ids and do not nest in each other."""
-    code = HEAD + """
+    code = (
+        HEAD
+        + """
 import threading
 def work():
     with dipstick.span("thread"): pass
 with dipstick.span("main"):
     thread = threading.Thread(target=work); thread.start(); thread.join()
 """
+    )
     main = run_probed(tmp_path, code).main
     assert ("p" in main.span("thread"), main.span("main")["tid"] == main.pid) == (False, True)
     assert main.span("thread")["tid"] != main.pid
@@ -116,7 +134,9 @@ with dipstick.span("main"):
 
 def test_one_span_object_can_be_used_again_nested_and_in_threads(tmp_path: Path) -> None:
     """A module-level ``phase = dipstick.span(...)`` entered everywhere: every use is closed by its own end."""
-    code = HEAD + """
+    code = (
+        HEAD
+        + """
 import threading, time
 phase = dipstick.span("shared")
 def work():
@@ -126,9 +146,28 @@ def work():
 threads = [threading.Thread(target=work) for _ in range(4)]
 [t.start() for t in threads]; [t.join() for t in threads]
 """
+    )
     rows = run_probed(tmp_path, code).main.of("span")
     inner = [row for row in rows if row.get("p") == "shared"]
     assert (len(rows), len(inner), all(row["a"] <= row["b"] for row in rows)) == (400, 200, True)
+
+
+def test_a_loop_of_ones_own_numbers_its_steps(tmp_path: Path) -> None:
+    """``span("step", step=n)``: everything inside belongs to that step, and the process is a trainer of rank 0."""
+    code = (
+        HEAD
+        + """
+for number in (3, 4):
+    with dipstick.span("step", step=number):
+        with dipstick.span("generate"): dipstick.instant("now")
+"""
+    )
+    main = run_probed(tmp_path, code).main
+    assert [(row["n"], row["step"], row.get("x")) for row in main.of("span")] == [
+        ("generate", 3, None), ("step", 3, None), ("generate", 4, None), ("step", 4, None),
+    ]  # fmt: skip
+    assert [row["step"] for row in main.of("event") if row["n"] == "now"] == [3, 4]
+    assert (main.of("meta")[-1]["role"], main.of("meta")[-1]["rank"]) == ("trainer", 0)
 
 
 def test_an_instant_is_an_event(tmp_path: Path) -> None:
@@ -198,7 +237,9 @@ def test_marks_need_none_of_dipsticks_packages(tmp_path: Path) -> None:
 
 def test_hostile_names_and_numbers(tmp_path: Path) -> None:
     """Names with line breaks and half surrogates, endless integers, NaN, a lying number: the file stays JSON lines."""
-    code = HEAD + r"""
+    code = (
+        HEAD
+        + r"""
 class Lying(int):
     def __repr__(self): raise SystemExit("ran")
     __str__ = __repr__
@@ -206,6 +247,7 @@ with dipstick.span("a\n{\"k\":\"end\"}\ud800" * 50, big=10**400, nan=float("nan"
     dipstick.instant("x" * 10_000, detail="\x1b[2J")
 print("fine")
 """
+    )
     done = run_probed(tmp_path, code)
     (span,) = done.main.of("span")
     assert (done.out, len(span["n"]), span["x"]) == (

@@ -92,6 +92,21 @@ def tiny(folder: Path) -> str:
     return str(folder)
 
 
+def colocated() -> dict[str, object]:
+    """Options of TRL's colocated vLLM; on a CPU its weights must stay plain float32 parameters to be synced."""
+    import functools
+
+    import vllm._custom_ops
+    from trl.generation import vllm_generation
+
+    vllm._custom_ops._supports_onednn = False
+    vllm_generation.LLM = functools.partial(vllm_generation.LLM, dtype="float32", enforce_eager=True)
+    return {
+        "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3, "vllm_max_model_length": 64,
+        "max_completion_length": 24,
+    }  # fmt: skip
+
+
 def main(output: str) -> None:
     """Train."""
     from datasets import Dataset
@@ -104,6 +119,8 @@ def main(output: str) -> None:
         "report_to": [], "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False,
         "seed": 7, "torch_empty_cache_steps": 1, "disable_tqdm": True, "beta": 0.04, "learning_rate": 1e-3,
     }  # fmt: skip
+    if os.environ.get("LIVE_VLLM"):
+        wanted |= colocated()
     known = inspect.signature(GRPOConfig.__init__).parameters
     config = GRPOConfig(**{name: value for name, value in wanted.items() if name in known})
     rewards = [pool_reward, length_reward]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from probed import Probed, run_probed  # noqa: E402 - the tests' folder is not on the path of this environment
+from probed import Probed, run_probed
 
 HEAD = """
 import multiprocessing, os, sys

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from probed import run_probed  # noqa: E402 - the tests' folder is not on the path of this environment
+from probed import run_probed
 
 
 def test_a_wrapped_function_compiles_without_a_graph_break(tmp_path: Path) -> None:

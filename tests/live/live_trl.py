@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from probed import Probed, environment, read  # noqa: E402 - the tests' folder is not on the path of this environment
+from probed import Probed, environment, read
 
 SCRIPT = Path(__file__).with_name("grpo_tiny.py")
 TRL = tuple(map(int, version("trl").split(".")[:2]))

@@ -169,7 +169,9 @@ def version_of(package: str) -> str | None:
         return known
     module = sys.modules.get(package)
     names = {} if module is None else vars(module)
-    found = names.get("__version__") or (names.get("_objects") or {}).get("__version__")  # transformers' lazy module
+    found = names.get("__version__") or (names.get("_objects") or {}).get(
+        "__version__"
+    )  # transformers' lazy module
     metadata = sys.modules.get("importlib.metadata")
     if not isinstance(found, str) and metadata is not None:
         try:

@@ -73,9 +73,10 @@ class Span:
 
     def open(self) -> Span:
         """Start the clock and become the current span."""
+        state = STATE
         self.parent = CURRENT.get()
-        self.step = STATE.step
-        self._generation = STATE.generation
+        self.step = state.step
+        self._generation = state.generation
         self._token = CURRENT.set(self)
         self.a = monotonic_ns()
         return self
@@ -127,10 +128,7 @@ class UserSpan:
 
     def __enter__(self) -> UserSpan:
         if STATE.on and not STATE.compiling():
-            frame = sys._getframe(1)  # the only way to a caller that costs no stack walk
-            made = Span(self._name, self._phase, frame.f_code.co_filename, frame.f_lineno, self._extra)
-            made.owner = self
-            made.open()
+            self._start(sys._getframe(1))  # the only way to a caller that costs no stack walk
         return self
 
     def __exit__(
@@ -143,16 +141,28 @@ class UserSpan:
 
     async def __aenter__(self) -> UserSpan:
         if STATE.on and not STATE.compiling():
-            frame = sys._getframe(1)  # as above
-            made = Span(self._name, self._phase, frame.f_code.co_filename, frame.f_lineno, self._extra)
-            made.owner = self
-            made.open()
+            self._start(sys._getframe(1))  # as above
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
+
+    def _start(self, frame: FrameType) -> None:
+        if self._name == "step" and self._extra:
+            self._number()
+        made = Span(self._name, self._phase, frame.f_code.co_filename, frame.f_lineno, self._extra)
+        made.owner = self
+        made.open()
+
+    def _number(self) -> None:
+        """``span("step", step=3)``: a loop of the user's own numbers its steps, as a trainer does."""
+        extra = dict(self._extra or {})
+        number = extra.pop("step", None)
+        if type(number) is int:
+            STATE.step, self._extra = number, extra or None
+            STATE.train_alone()
 
     def __call__(self, function: F) -> F:
         """Use it as a decorator."""
@@ -179,7 +189,7 @@ def span(name: str, *, phase: str | None = None, **extra: float | str) -> UserSp
     ...     pass
 
     Args:
-        name: What the report calls it. A name of dipstick's vocabulary (``reward``, ``generate``, ``weight_sync``,
+        name: What the report calls it. ``step`` with a ``step=`` number starts a step. A name of dipstick's vocabulary (``reward``, ``generate``, ``weight_sync``,
             ``checkpoint``, ...) is that phase; any other belongs to the span around it.
         phase: The phase, where the name is none.
         **extra: Numbers or short strings to keep with it.
@@ -238,13 +248,21 @@ def scalar(name: str, value: float, *, step: int | None = None, at_ns: int | Non
     STATE.put((encode.line, "scalar", fields))
 
 
+_internal: dict[tuple[str, tuple[str, ...]], bool] = {}
+
+
 def caller(frame: FrameType | None, skip: tuple[str, ...] = ()) -> tuple[str | None, int | None]:
-    """File and line of the nearest frame outside the probe, contextlib and the files in ``skip``."""
+    """File and line of the nearest frame outside the probe, contextlib and the files that end in ``skip``."""
     for _ in range(8):
         if frame is None:
             return None, None
         file = frame.f_code.co_filename
-        if not (file.startswith(HERE) or file.endswith(("contextlib.py", *skip))):
+        known = _internal.get((file, skip))
+        if known is None:
+            known = file.startswith(HERE) or file.endswith(("contextlib.py", *skip))
+            if len(_internal) < 4096:  # noqa: PLR2004 - files made in a loop (notebooks, exec) must not pile up
+                _internal[file, skip] = known
+        if not known:
             return file, frame.f_lineno
         frame = frame.f_back
     return None, None

@@ -64,6 +64,12 @@ class State:
             self.roles.add(role)
             self.dirty = True
 
+    def train_alone(self) -> None:
+        """This process trains; without a launcher's word it is rank 0."""
+        self.add_role("trainer")
+        if self.rank is None:
+            self.rank, self.dirty = 0, True
+
     def role(self) -> str:
         """``trainer+engine`` for a trainer with a colocated engine, empty while unknown."""
         order = ("trainer", "engine", "reward_worker", "worker")

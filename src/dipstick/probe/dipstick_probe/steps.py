@@ -22,9 +22,7 @@ def begin(number: int, file: str | None = None, line: int | None = None) -> None
         return
     end()
     STATE.step = number
-    STATE.add_role("trainer")
-    if STATE.rank is None:
-        STATE.rank, STATE.dirty = 0, True
+    STATE.train_alone()
     _open.append((number, time.monotonic_ns(), file, line))
 
 

@@ -58,7 +58,7 @@ class Spec:
     def open(self, level: int) -> spans.Span | None:
         """A span for the caller ``level`` frames up, None inside a span of the same name (``super()`` calls)."""
         current = spans.CURRENT.get()
-        if current is not None and short(current.name) == self.name:
+        if current is not None and current.name.endswith(self.name) and short(current.name) == self.name:
             return None
         file, line = spans.caller(sys._getframe(level), self.skip)  # cheap; inspect.stack is not
         return spans.Span(self.name, self.phase, file, line).open()
@@ -90,10 +90,12 @@ def _sync_wrapper(original: Callable[..., Any], spec: Spec) -> Callable[..., Any
         span = spec.open(2)
         if span is None:
             return _inner_call(original, spec, args, kwargs)
-        note(spec.before, span, args, kwargs)
+        if spec.before is not None:
+            note(spec.before, span, args, kwargs)
         try:
             result = original(*args, **kwargs)
-            note(spec.after, span, args, kwargs, result)
+            if spec.after is not None:
+                note(spec.after, span, args, kwargs, result)
         finally:
             spec.close(span)
         return result

@@ -122,7 +122,9 @@ def _made(
 def _is_internal(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """A map that submits its chunks itself: its function is a job already."""
     bound = getattr(function, "args", ()) if type(function).__name__ == "partial" else ()
-    given = args[1] if len(args) > 1 else kwargs.get("args")  # pebble's map hands its function on as an argument
+    given = (
+        args[1] if len(args) > 1 else kwargs.get("args")
+    )  # pebble's map hands its function on as an argument
     nested = given if type(given) is tuple else ()
     return type(function) is Job or any(type(one) is Job for one in (*bound, *nested))
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 PROBE = Path(__file__).resolve().parent.parent / "src" / "dipstick" / "probe"
 LIMIT_SPAN = 80.0
@@ -74,7 +75,7 @@ WHAT = {
 }  # fmt: skip
 
 
-def measure(rounds: int) -> dict[str, object]:
+def measure(rounds: int) -> dict[str, Any]:
     """Run the script under the probe and read what it prints."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**compiled(folder), "DIPSTICK_RUN_DIR": folder, "PYTHONPATH": str(PROBE)}
@@ -87,7 +88,7 @@ def measure(rounds: int) -> dict[str, object]:
             check=True,
             env=environment,
         )
-    found: dict[str, object] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -115,29 +116,24 @@ def _cpu_ms(environment: dict[str, str]) -> float:
     return (usage.ru_utime + usage.ru_stime) * 1e3
 
 
-def results(rounds: int) -> dict[str, object]:
+def results(rounds: int) -> dict[str, Any]:
     """Everything, as numbers."""
     found = measure(rounds)
     times = found["ns"]
-    assert isinstance(times, dict)
-    rows, writer_ns = (float(str(found[name])) for name in ("rows", "writer_ns"))
     probed, bare = start_ms(max(rounds // 10, 5))
     return {
         "empty_call_ns": times["empty"],
         "us": {name: times[name] / 1e3 for name in WHAT},
         "ratio": {name: times[name] / times["empty"] for name in WHAT},
-        "writer_us_a_row": writer_ns / rows / 1e3,
+        "writer_us_a_row": found["writer_ns"] / found["rows"] / 1e3,
         "start_ms": {"probed": probed, "bare": bare, "ratio": probed / bare},
         "is_within": times["user_span"] / times["empty"] <= LIMIT_SPAN,
     }
 
 
-def table(found: dict[str, object]) -> str:
+def table(found: dict[str, Any]) -> str:
     """The results as Markdown."""
     us, ratio, start = (found[name] for name in ("us", "ratio", "start_ms"))
-    assert isinstance(us, dict)
-    assert isinstance(ratio, dict)
-    assert isinstance(start, dict)
     lines = ["| what | CPU | × an empty call |", "| --- | --- | --- |"]
     lines += [f"| {WHAT[name]} | {us[name]:.2f} µs | {ratio[name]:.0f} × |" for name in WHAT]
     lines += [

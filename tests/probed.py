@@ -13,6 +13,8 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "dipstick" / "probe"
 Row = dict[str, Any]
+TIMEOUT_S = 120
+"""A script that hangs fails its test; none needs a tenth of it."""
 
 
 @dataclass
@@ -76,7 +78,12 @@ class Probed:
 
     def troubles(self) -> list[Row]:
         """Errors of the probe's own. There should be none, ever."""
-        return [hook for s in self.segments for hook in s.hooks().values() if "in the probe" in hook.get("why", "")]
+        return [
+            hook
+            for s in self.segments
+            for hook in s.hooks().values()
+            if "in the probe" in hook.get("why", "")
+        ]
 
 
 def environment(run: Path | None, **extra: str) -> dict[str, str]:
@@ -102,7 +109,11 @@ def read(run: Path) -> list[Segment]:
 
 
 def run_probed(
-    tmp_path: Path, code: str, *arguments: str, python: str = sys.executable, timeout: float = 120, **extra: str
+    tmp_path: Path,
+    code: str,
+    *arguments: str,
+    python: str = sys.executable,
+    **extra: str,
 ) -> Probed:
     """Write ``code`` to a file, run it under the probe and read what was recorded.
 
@@ -111,7 +122,6 @@ def run_probed(
         code: The script; it may hold further modules' imports from ``tmp_path``.
         arguments: Of the script.
         python: Interpreter.
-        timeout: Seconds.
         extra: Environment variables on top.
     """
     run = tmp_path / "run"
@@ -119,7 +129,7 @@ def run_probed(
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(code))
     done = subprocess.run(
-        [python, str(script), *arguments], capture_output=True, text=True, timeout=timeout, check=False, cwd=tmp_path,
+        [python, str(script), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=tmp_path,
         env=environment(run, **extra),
     )  # fmt: skip
     return Probed(done.returncode, done.stdout, done.stderr, read(run))

@@ -31,8 +31,8 @@ class Hostile:
     def _refuse(self, *_: object) -> Any:
         raise AssertionError("code of the value ran")
 
-    __repr__ = __str__ = __len__ = __iter__ = __hash__ = __eq__ = __getattr__ = __bool__ = __index__ = _refuse  # type: ignore[assignment]
-    __class__ = property(_refuse)  # type: ignore[assignment]
+    __repr__ = __str__ = __len__ = __iter__ = __hash__ = __eq__ = __getattr__ = __bool__ = __index__ = _refuse
+    __class__ = property(_refuse)
 
 
 class LoudText(str):

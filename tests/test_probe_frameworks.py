@@ -27,7 +27,9 @@ def run_with(tmp_path: Path, code: str, *files: dict[str, str]) -> Probed:
 
 def phases(done: Probed) -> list[tuple[str, str | None]]:
     """Name and phase of the spans in order of their start."""
-    return [(row["n"], row.get("ph")) for row in sorted(done.main.of("span"), key=lambda r: (r["a"], -r["b"]))]
+    return [
+        (row["n"], row.get("ph")) for row in sorted(done.main.of("span"), key=lambda r: (r["a"], -r["b"]))
+    ]
 
 
 def test_a_plain_trainer_has_steps_without_trl(tmp_path: Path) -> None:
@@ -130,7 +132,10 @@ def test_vllms_async_engine(tmp_path: Path) -> None:
         asyncio.run(engine.wake_up())
     """
     done = run_with(tmp_path, code, fixtures.VLLM)
-    assert (done.out, [name for name, _ in phases(done)]) == ("True slept m\n", ["sleep", "collective_rpc", "wake_up"])
+    assert (done.out, [name for name, _ in phases(done)]) == (
+        "True slept m\n",
+        ["sleep", "collective_rpc", "wake_up"],
+    )
 
 
 VERL = {
@@ -177,7 +182,13 @@ def test_verls_driver(tmp_path: Path) -> None:
     assert done.out.splitlines() == [
         "[('gen', 1), ('reward', 1), ('save_checkpoint', 1), ('step', 1), ('update_actor', 1), ('update_weights', 1)]", "mine",
     ]  # fmt: skip
-    one = [("step", None), ("gen", "generate"), ("reward", "reward"), ("update_actor", "backward"), ("update_weights", "weight_sync")]
+    one = [
+        ("step", None),
+        ("gen", "generate"),
+        ("reward", "reward"),
+        ("update_actor", "backward"),
+        ("update_weights", "weight_sync"),
+    ]
     assert phases(done) == [*one, *one, ("save_checkpoint", "checkpoint"), ("ref", "logprobs")]
     assert [row["step"] for row in done.main.of("span") if row["n"] == "step"] == [0, 1]
     assert done.main.events() == ["weight_sync", "weight_sync", "checkpoint"]
@@ -385,7 +396,9 @@ def test_prime_rls_monitor(tmp_path: Path) -> None:
         (PRIME, "prime_rl.utils.monitor.file"), (fixtures.VLLM, "vllm.entrypoints.llm"), (fixtures.VLLM, "vllm.v1.engine.async_llm"),
     ],
 )  # fmt: skip
-def test_every_hook_of_these_modules_finds_its_target(tmp_path: Path, files: dict[str, str], module: str) -> None:
+def test_every_hook_of_these_modules_finds_its_target(
+    tmp_path: Path, files: dict[str, str], module: str
+) -> None:
     """The stand-ins have the signatures the hooks need, and hooks come off again."""
     code = f"""
         import importlib

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,12 +41,15 @@ def waiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiter]:
 
 def test_the_hook_runs_after_the_module_and_before_its_importer(tmp_path: Path, waiter: Waiter) -> None:
     """A name bound by ``from waited import f`` is what the hook left there."""
-    write_package(tmp_path, {"waited.py": "READY = 'yes'", "other.py": "import waited\nfrom waited import READY"})
+    write_package(
+        tmp_path, {"waited.py": "READY = 'yes'", "other.py": "import waited\nfrom waited import READY"}
+    )
     importlib.import_module("other")
     assert waiter[1] == ["waited yes"]
 
 
-def test_the_module_keeps_its_loader_spec_and_source(tmp_path: Path, waiter: Waiter) -> None:
+@pytest.mark.usefixtures("waiter")
+def test_the_module_keeps_its_loader_spec_and_source(tmp_path: Path) -> None:
     """inspect, pkgutil and reload find what they would without us."""
     write_package(tmp_path, {"waited.py": "READY = 1\ndef f():\n    return 7\n"})
     module = importlib.import_module("waited")
@@ -74,12 +77,19 @@ def test_asking_for_a_spec_imports_nothing(tmp_path: Path, waiter: Waiter) -> No
     """``find_spec("vllm")`` is how libraries ask whether it is installed."""
     write_package(tmp_path, {"waited.py": "READY = 1"})
     assert importlib.util.find_spec("waited") is not None
-    assert (importlib.util.find_spec("waited_missing"), waiter[1], "waited" in sys.modules) == (None, [], False)
+    assert (importlib.util.find_spec("waited_missing"), waiter[1], "waited" in sys.modules) == (
+        None,
+        [],
+        False,
+    )
 
 
 def test_a_failing_import_fails_as_it_would_and_may_be_tried_again(tmp_path: Path, waiter: Waiter) -> None:
     """The error is the module's; the hook runs when the second try succeeds."""
-    write_package(tmp_path, {"waited.py": "import builtins\nif not hasattr(builtins, 'TRY'): raise OSError('first')\nREADY = 2"})
+    write_package(
+        tmp_path,
+        {"waited.py": "import builtins\nif not hasattr(builtins, 'TRY'): raise OSError('first')\nREADY = 2"},
+    )
     with pytest.raises(OSError, match="first"):
         importlib.import_module("waited")
     vars(sys.modules["builtins"])["TRY"] = 1
@@ -97,7 +107,9 @@ def test_a_reloaded_module_is_hooked_again(tmp_path: Path, waiter: Waiter) -> No
     assert waiter[1] == ["waited 1"] * 2
 
 
-def test_a_loader_that_serves_many_modules(tmp_path: Path, waiter: Waiter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_that_serves_many_modules(
+    tmp_path: Path, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A zip's loader is shared: only the module that is waited for is hooked, and its data is still reachable."""
     with zipfile.ZipFile(tmp_path / "lib.zip", "w") as archive:
         archive.writestr("waited_zipped.py", "READY = 'zip'")
@@ -105,10 +117,15 @@ def test_a_loader_that_serves_many_modules(tmp_path: Path, waiter: Waiter, monke
     monkeypatch.syspath_prepend(tmp_path / "lib.zip")
     module = importlib.import_module("waited_zipped")
     importlib.import_module("other_zipped")
-    assert (waiter[1], module.__loader__.get_source("waited_zipped")) == (["waited_zipped zip"], "READY = 'zip'")
+    loader: Any = module.__loader__
+    assert (waiter[1], loader.get_source("waited_zipped")) == (
+        ["waited_zipped zip"],
+        "READY = 'zip'",
+    )
 
 
-def test_modules_that_are_imported_already_are_caught_up_with(tmp_path: Path, waiter: Waiter) -> None:
+@pytest.mark.usefixtures("waiter")
+def test_modules_that_are_imported_already_are_caught_up_with(tmp_path: Path) -> None:
     """A second finder that comes late is told at once."""
     write_package(tmp_path, {"waited.py": "READY = 1"})
     importlib.import_module("waited")
@@ -119,8 +136,9 @@ def test_modules_that_are_imported_already_are_caught_up_with(tmp_path: Path, wa
     assert (seen, late in sys.meta_path) == (["waited"], False)
 
 
+@pytest.mark.usefixtures("waiter")
 def test_other_finders_without_find_spec_are_passed_over(
-    tmp_path: Path, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old packages put objects there that only have ``find_module``."""
     write_package(tmp_path, {"waited.py": "READY = 1"})

@@ -6,15 +6,12 @@ import sys
 from dataclasses import dataclass, field
 from multiprocessing.shared_memory import SharedMemory
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from dipstick.probe.dipstick_probe.kinds import LONGEST, kinds_of
 from test_probe_encode import Hostile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HERE = __name__
 
@@ -115,13 +112,13 @@ class FakeTensor:
 
 
 @pytest.fixture
-def tensor(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeTensor]]:
+def tensor(monkeypatch: pytest.MonkeyPatch) -> type[FakeTensor]:
     """A torch that has nothing but a tensor class."""
     torch = ModuleType("torch")
     torch.Tensor = FakeTensor  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(FakeTensor, "__module__", "torch")
-    yield FakeTensor
+    return FakeTensor
 
 
 def test_a_tensor_says_where_it_lives(tensor: type[FakeTensor]) -> None:

@@ -71,6 +71,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 @pytest.fixture
 def rows(module: ModuleType) -> Iterator[list[dict[str, Any]]]:
     """What the hooks said, as the file has it."""
+    del module  # set up before, taken down after
     said: list[dict[str, Any]] = []
 
     def put(row: Any) -> None:
@@ -81,21 +82,38 @@ def rows(module: ModuleType) -> Iterator[list[dict[str, Any]]]:
     STATE.put = drop
 
 
-def test_every_kind_of_function_is_wrapped_as_what_it_is(module: ModuleType, rows: list[dict[str, Any]]) -> None:
+def test_every_kind_of_function_is_wrapped_as_what_it_is(
+    module: ModuleType, rows: list[dict[str, Any]]
+) -> None:
     """Static and class methods stay static and class methods, inherited ones are wrapped where they are asked for."""
     targets = ["function", "Model.method", "Model.static", "Model.of", "Sub.inherited"]
     install(module, [Target(target, shouted) for target in targets])
     m, sub = Model(), module.Sub()
-    found = (module.function(1), m.method(2, scale=2), m.static(3), Model.static(3), Model.of(4), sub.inherited(), m.inherited())
+    found = (
+        module.function(1),
+        m.method(2, scale=2),
+        m.static(3),
+        Model.static(3),
+        Model.of(4),
+        sub.inherited(),
+        m.inherited(),
+    )
     assert found == ("function1!", "method4!", "static3!", "static3!", "Model4!", "inherited!", "inherited")
     assert [row["bound"] for row in rows] == [True] * 5
 
 
-def test_off_again_everything_is_the_very_object_it_was(module: ModuleType, rows: list[dict[str, Any]]) -> None:
+@pytest.mark.usefixtures("rows")
+def test_off_again_everything_is_the_very_object_it_was(module: ModuleType) -> None:
     """Own attributes are restored, inherited ones are inherited again."""
     before = {name: inspect.getattr_static(Model, name) for name in ("method", "static", "of", "inherited")}
     function = module.function
-    install(module, [Target(t, shouted) for t in ("function", "Model.method", "Model.static", "Model.of", "Model.inherited")])
+    install(
+        module,
+        [
+            Target(t, shouted)
+            for t in ("function", "Model.method", "Model.static", "Model.of", "Model.inherited")
+        ],
+    )
     uninstall()
     after = {name: inspect.getattr_static(Model, name) for name in before}
     assert (after, module.function) == (before, function)
@@ -125,21 +143,28 @@ def test_a_maker_that_fails_binds_nothing(module: ModuleType, rows: list[dict[st
     """The target stays, the others are bound, and the row says which error it was, not what it said."""
 
     def broken(original: Callable[..., Any]) -> Callable[..., Any]:
+        del original
         raise ZeroDivisionError("secret")
 
     install(module, [Target("Model.method", broken), Target("Model.static", shouted)])
     assert (Model().method(1), Model.static(1)) == ("method1", "static1!")
-    assert [(row["bound"], row.get("why")) for row in rows] == [(False, "ZeroDivisionError while binding"), (True, None)]
+    assert [(row["bound"], row.get("why")) for row in rows] == [
+        (False, "ZeroDivisionError while binding"),
+        (True, None),
+    ]
 
 
-def test_a_wrapper_that_is_there_already_is_not_wrapped_again(module: ModuleType, rows: list[dict[str, Any]]) -> None:
+def test_a_wrapper_that_is_there_already_is_not_wrapped_again(
+    module: ModuleType, rows: list[dict[str, Any]]
+) -> None:
     """A name imported from where it was wrapped is a wrapper: bound, with one exclamation mark."""
     install(module, [Target("function", shouted)])
     install(module, [Target("function", shouted)])
     assert (module.function(1), [row["bound"] for row in rows]) == ("function1!", [True, True])
 
 
-def test_somebody_elses_wrapper_on_top_stays(module: ModuleType, rows: list[dict[str, Any]]) -> None:
+@pytest.mark.usefixtures("rows")
+def test_somebody_elses_wrapper_on_top_stays(module: ModuleType) -> None:
     """Unsloth, say, wrapped us: taking ours off must not take theirs off."""
     install(module, [Target("function", shouted)])
     ours = module.function
@@ -152,7 +177,10 @@ def test_somebody_elses_wrapper_on_top_stays(module: ModuleType, rows: list[dict
 def test_a_bound_row_says_where_the_function_is(module: ModuleType, rows: list[dict[str, Any]]) -> None:
     """File and line of the definition; a builtin has none."""
     install(module, [Target("Model.method", shouted), Target("builtin", shouted)])
-    assert (rows[0]["file"], rows[0]["line"]) == (__file__, inspect.getsourcelines(Model.__dict__["method"].__wrapped__)[1])
+    assert (rows[0]["file"], rows[0]["line"]) == (
+        __file__,
+        inspect.getsourcelines(Model.__dict__["method"].__wrapped__)[1],
+    )
     assert "file" not in rows[1]
 
 
@@ -163,14 +191,18 @@ def test_a_module_without_targets_says_nothing(module: ModuleType, rows: list[di
 
 
 @pytest.mark.parametrize("version", [None, 7])
-def test_a_package_without_a_version_string(module: ModuleType, rows: list[dict[str, Any]], version: Any) -> None:
+def test_a_package_without_a_version_string(
+    module: ModuleType, rows: list[dict[str, Any]], version: Any
+) -> None:
     """The version is left out, never guessed."""
     sys.modules["pretend"].__version__ = version  # type: ignore[attr-defined]
     install(module, [Target("gone", shouted)])
     assert rows[0]["version"] is None
 
 
-def test_a_package_whose_attributes_explode(module: ModuleType, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_whose_attributes_explode(
+    module: ModuleType, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lazy package may run anything for ``__version__``."""
 
     class Exploding(ModuleType):
@@ -182,6 +214,7 @@ def test_a_package_whose_attributes_explode(module: ModuleType, rows: list[dict[
     assert (rows[0]["why"], rows[0]["version"]) == ("absent", None)
 
 
-def test_the_version_is_asked_once(module: ModuleType) -> None:
+@pytest.mark.usefixtures("module")
+def test_the_version_is_asked_once() -> None:
     """And noted for the meta line."""
     assert (patch.version_of("pretend"), STATE.versions, STATE.dirty) == ("1.2.3", {"pretend": "1.2.3"}, True)

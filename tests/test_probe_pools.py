@@ -29,7 +29,11 @@ CONTEXT = multiprocessing.get_context(sys.argv[1] if len(sys.argv) > 1 else "for
 
 def pool_script(body: str) -> str:
     """A script whose main part is guarded, as spawn needs it."""
-    return HEAD + "if __name__ == '__main__':\n" + "\n".join(f"    {line}" for line in body.strip("\n").splitlines())
+    return (
+        HEAD
+        + "if __name__ == '__main__':\n"
+        + "\n".join(f"    {line}" for line in body.strip("\n").splitlines())
+    )
 
 
 def run_pool(tmp_path: Path, body: str, *arguments: str, **extra: str) -> Probed:
@@ -62,7 +66,11 @@ print(*sorted({f.result() for f in futures}))
     assert [job["detail"] for job in jobs.values() if "detail" in job] == ["raised ValueError"]
     assert all(job["submitted"] <= job["a"] <= job["b"] for job in jobs.values())
     assert all(job["b"] - job["a"] >= 20_000_000 for job in jobs.values() if "detail" not in job)
-    roles = {segment.of("meta")[-1].get("role") for segment in done.segments if segment.of("job") and segment is not done.main}
+    roles = {
+        segment.of("meta")[-1].get("role")
+        for segment in done.segments
+        if segment.of("job") and segment is not done.main
+    }
     assert roles == {"reward_worker"}
 
 
@@ -97,7 +105,11 @@ def test_a_map_of_an_executor_is_one_job_an_item(tmp_path: Path) -> None:
     body = "with ProcessPoolExecutor(2) as pool: print(list(pool.map(double, range(7), chunksize=3)))"
     done = run_pool(tmp_path, body)
     jobs = done.jobs().values()
-    assert (done.out, len(jobs), len({job["submitted"] for job in jobs})) == ("[0, 2, 4, 6, 8, 10, 12]\n", 7, 1)
+    assert (done.out, len(jobs), len({job["submitted"] for job in jobs})) == (
+        "[0, 2, 4, 6, 8, 10, 12]\n",
+        7,
+        1,
+    )
 
 
 def test_bytes_both_ways(tmp_path: Path) -> None:
@@ -137,11 +149,17 @@ with dipstick.span("reward"):
     assert (row["from"], row["count"], row["types"], row["device"], row["transport"]) == (
         "reward", 5, "list[str]", "host", "pickle",
     )  # fmt: skip
-    assert (row["f"], row["bytes"]) == (str(tmp_path / "script.py"), sum(job["payload_b"] for job in done.jobs().values()))
+    assert (row["f"], row["bytes"]) == (
+        str(tmp_path / "script.py"),
+        sum(job["payload_b"] for job in done.jobs().values()),
+    )
     span = done.main.span("reward")
     assert (span["x"]["jobs"], span["x"]["pickled_b"]) == (5, row["bytes"])
     back = [r for segment in done.segments[1:] for r in segment.of("handoff")]
-    assert (sum(r["count"] for r in back), {(r["from"], r["to"], r["types"]) for r in back}) == (5, {("workers", "reward", "int")})
+    assert (sum(r["count"] for r in back), {(r["from"], r["to"], r["types"]) for r in back}) == (
+        5,
+        {("workers", "reward", "int")},
+    )
 
 
 def test_work_that_is_no_reward(tmp_path: Path) -> None:
@@ -228,7 +246,9 @@ try:
 except TypeError as error:
     print("TypeError")
 """
-    done, bare = (run_probed(tmp_path, pool_script(body), **extra) for extra in ({}, {"DIPSTICK_DISABLE": "1"}))
+    done, bare = (
+        run_probed(tmp_path, pool_script(body), **extra) for extra in ({}, {"DIPSTICK_DISABLE": "1"})
+    )
     assert (done.out, done.status) == (bare.out, bare.status)
     assert done.out.splitlines()[-3:] == ["42", "cannot schedule new futures after shutdown", "TypeError"]
     assert done.troubles() == []
@@ -242,7 +262,11 @@ with ProcessPoolExecutor(1) as pool:
     print(type(pool.submit(os._exit, 3).exception()).__name__)
 """
     done = run_pool(tmp_path, body)
-    assert (done.out, len(done.jobs()), len({row["job"] for row in done.of("job")})) == ("2\nBrokenProcessPool\n", 1, 2)
+    assert (done.out, len(done.jobs()), len({row["job"] for row in done.of("job")})) == (
+        "2\nBrokenProcessPool\n",
+        1,
+        2,
+    )
 
 
 def test_shared_memory_crosses_as_a_handle(tmp_path: Path) -> None:
@@ -254,7 +278,9 @@ with dipstick.span("reward"), ProcessPoolExecutor(1) as pool:
     print(pool.submit(size_of, block).result())
 block.close(); block.unlink()
 """
-    code = pool_script(body).replace("CONTEXT =", "def size_of(block): return block.size >= 1_000_000\nCONTEXT =")
+    code = pool_script(body).replace(
+        "CONTEXT =", "def size_of(block): return block.size >= 1_000_000\nCONTEXT ="
+    )
     done = run_probed(tmp_path, code)
     (row,) = [row for row in done.main.of("handoff") if row["to"] == "workers"]
     assert (done.out, row["transport"], row["bytes"] < 1000) == ("True\n", "pickle+shared_memory", True)
@@ -304,5 +330,7 @@ def scores(seed): return [random.Random(seed).random() for _ in range(1000)]
         "        found = pool.map(scores, range(20)) + list(other.map(scores, range(20)))\n"
         "    print(hashlib.sha256(repr(found).encode()).hexdigest())\n"
     )  # fmt: skip
-    digests: list[Any] = [run_probed(tmp_path, code, **extra).out for extra in ({}, {"DIPSTICK_DISABLE": "1"})]
+    digests: list[Any] = [
+        run_probed(tmp_path, code, **extra).out for extra in ({}, {"DIPSTICK_DISABLE": "1"})
+    ]
     assert digests[0] == digests[1] != ""

@@ -49,7 +49,9 @@ def test_nobody_else_can_read_a_recording(tmp_path: Path) -> None:
     assert modes == [0o700, 0o600]
 
 
-@pytest.mark.parametrize("variables", [{"DIPSTICK_DISABLE": "1"}, {"DIPSTICK_DISABLE": "yes"}, {"DIPSTICK_PROBE": "0"}])
+@pytest.mark.parametrize(
+    "variables", [{"DIPSTICK_DISABLE": "1"}, {"DIPSTICK_DISABLE": "yes"}, {"DIPSTICK_PROBE": "0"}]
+)
 def test_it_stays_out_when_told(tmp_path: Path, variables: dict[str, str]) -> None:
     """Nothing is written and nothing is imported: the way to keep it out of a sandbox."""
     code = "import sys; print(sorted(n for n in sys.modules if n.startswith('dipstick_probe.hooks')))"
@@ -134,7 +136,15 @@ def test_a_start_imports_little(tmp_path: Path) -> None:
     probed = set(run_probed(tmp_path, code).out.split())
     bare = set(python(tmp_path, str(tmp_path / "script.py"), **environment(None)).stdout.split())
     new = {name for name in probed - bare if not name.startswith(("dipstick_probe", "sitecustomize", "_"))}
-    assert new <= {"atexit", "gc", "importlib", "importlib._bootstrap", "importlib._bootstrap_external", "importlib.machinery", "warnings"}
+    assert new <= {
+        "atexit",
+        "gc",
+        "importlib",
+        "importlib._bootstrap",
+        "importlib._bootstrap_external",
+        "importlib.machinery",
+        "warnings",
+    }
 
 
 def test_secrets_are_taken_out_of_the_command_line(tmp_path: Path) -> None:
@@ -146,7 +156,15 @@ def test_secrets_are_taken_out_of_the_command_line(tmp_path: Path) -> None:
     argv = run_probed(tmp_path, "", *secrets, "--lr", "1e-5", "--tokenizer", "gpt2").main.rows[0]["argv"]
     assert "sekret" not in " ".join(argv)
     assert argv[-4:] == ["--lr", "1e-5", "--tokenizer", "gpt2"]
-    assert argv[2:9] == ["--api-key", "***", "--wandb.token=***", "HF_TOKEN=***", "https://***@host/x", "***", "https://host/x?***"]
+    assert argv[2:9] == [
+        "--api-key",
+        "***",
+        "--wandb.token=***",
+        "HF_TOKEN=***",
+        "https://***@host/x",
+        "***",
+        "https://host/x?***",
+    ]
 
 
 def test_code_on_the_command_line_is_not_recorded(tmp_path: Path) -> None:

@@ -166,14 +166,29 @@ def test_events_and_numbers(tmp_path: Path, version: str) -> None:
     """Weight syncs and checkpoints are events once each; what the Trainer logs are scalars, TRL's additions included."""
     done = train(tmp_path, version)
     assert sorted(done.main.events()) == ["checkpoint", "weight_sync", "weight_sync"]
-    logged = [(row["step"], row["n"], row["v"]) for row in done.main.of("scalar") if not row["n"].startswith("vllm/")]
-    assert logged == [(step, name, value) for step in (1, 2) for name, value in (("loss", 0.5), ("reward", 2), ("extra", 3))]
+    logged = [
+        (row["step"], row["n"], row["v"])
+        for row in done.main.of("scalar")
+        if not row["n"].startswith("vllm/")
+    ]
+    assert logged == [
+        (step, name, value) for step in (1, 2) for name, value in (("loss", 0.5), ("reward", 2), ("extra", 3))
+    ]
 
 
 @pytest.mark.parametrize(
     ("version", "absent"),
     [
-        ("0.18", ["_generate", "_generate_single_turn", "_tool_call_loop", "_get_per_token_logps_and_entropies", "_calculate_rewards"]),
+        (
+            "0.18",
+            [
+                "_generate",
+                "_generate_single_turn",
+                "_tool_call_loop",
+                "_get_per_token_logps_and_entropies",
+                "_calculate_rewards",
+            ],
+        ),
         ("0.24", ["_tool_call_loop", "_get_per_token_logps"]),
         ("1.16", ["_tool_call_loop", "_get_per_token_logps", "_move_model_to_vllm"]),
     ],
@@ -191,7 +206,12 @@ def test_the_process_says_that_it_trains(tmp_path: Path) -> None:
     """A trainer with a colocated engine; alone, it is rank 0."""
     meta = train(tmp_path, "1.16").main.of("meta")[-1]
     assert (meta["role"], meta["rank"]) == ("trainer+engine", 0)
-    assert meta["versions"] == {"accelerate": "1.15.0", "transformers": "5.17.0", "trl": "1.16.0", "vllm": "0.31.0"}
+    assert meta["versions"] == {
+        "accelerate": "1.15.0",
+        "transformers": "5.17.0",
+        "trl": "1.16.0",
+        "vllm": "0.31.0",
+    }
 
 
 def test_a_launched_rank_keeps_its_number(tmp_path: Path) -> None:
@@ -203,8 +223,15 @@ def test_an_exception_in_a_reward_ends_every_span_around_it(tmp_path: Path) -> N
     """The traceback is the user's; no span stays open, the unfinished step is not claimed."""
     for files in (fixtures.ACCELERATE, fixtures.TRANSFORMERS, fixtures.VLLM, fixtures.TRL_1_16):
         write_package(tmp_path, files)
-    code = fixtures.GRPO_SCRIPT.format(more="def bad(completions, **_): raise KeyError('mine')", names=", bad")
+    code = fixtures.GRPO_SCRIPT.format(
+        more="def bad(completions, **_): raise KeyError('mine')", names=", bad"
+    )
     done = run_probed(tmp_path, code)
     assert (done.status, done.err.strip().splitlines()[-1]) == (1, "KeyError: 'mine'")
-    assert {short(name) for name in done.main.names()} >= {"bad", "_calculate_rewards", "_prepare_inputs", "training_step"}
+    assert {short(name) for name in done.main.names()} >= {
+        "bad",
+        "_calculate_rewards",
+        "_prepare_inputs",
+        "training_step",
+    }
     assert "step" not in done.main.names()

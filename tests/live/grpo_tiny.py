@@ -123,7 +123,7 @@ def main(output: str) -> None:
         wanted |= colocated()
     known = inspect.signature(GRPOConfig.__init__).parameters
     config = GRPOConfig(**{name: value for name, value in wanted.items() if name in known})
-    rewards = [pool_reward, length_reward]
+    rewards: list[object] = [pool_reward, length_reward]
     if os.environ.get("LIVE_ASYNC_REWARD"):
         rewards.append(async_reward)
     data = Dataset.from_list([{"prompt": " ".join(WORDS[i : i + 5])} for i in range(8)])

@@ -56,7 +56,7 @@ def test_two_gloo_ranks(tmp_path: Path) -> None:
     del script
     assert done.status == 0, done.err
     ranks = {s.of("meta")[0].get("rank"): s for s in done.segments if s.of("coll")}
-    assert sorted(ranks) == [0, 1]
+    assert set(ranks) == {0, 1}
     for segment in ranks.values():
         names = [row["n"] for row in segment.of("coll")]
         assert [n for n in names if n in ("all_reduce", "all_gather", "all_gather_object")] == [

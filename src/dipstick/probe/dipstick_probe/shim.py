@@ -178,9 +178,8 @@ def _end(run: _Run, error: type | None, result: Any = None) -> None:
 def _detail(job: Job, error: type | None) -> str | None:
     """What the job raised, and how many calls joblib put into it."""
     notes = [] if error is None else [f"raised {error.__name__}"]
-    for calls in (job.function, getattr(job.function, "func", None)):
-        if type(calls).__name__ == "BatchedCalls":
-            notes.append(f"joblib batch of {calls._size}")
+    calls: list[Any] = [job.function, getattr(job.function, "func", None)]
+    notes += [f"joblib batch of {each._size}" for each in calls if type(each).__name__ == "BatchedCalls"]
     return "; ".join(notes) or None
 
 

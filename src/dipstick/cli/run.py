@@ -1,9 +1,9 @@
 """Record a command, with no change to its code.
 
-GPUs, phases, reward jobs. Starts CMD as if dipstick were not there: its output, terminal, signals and exit status are its own. GPUs and host are
-sampled beside it, and every Python process that it starts loads the probe. Whatever happens to the recording, CMD
-goes on. At the end, on stderr: what was captured, what was not, and the next command. With --json that account is one
-line of JSON on stderr (stdout belongs to CMD).
+Starts CMD as if dipstick were not there: its output, terminal, signals and exit status are its own. GPUs and host are
+sampled beside it, and every Python process that it starts loads the probe, which sees phases and reward jobs.
+Whatever happens to the recording, CMD goes on. At the end, on stderr: what was captured, what was not, and the next
+command. With --json that account is one line of JSON on stderr (stdout belongs to CMD).
 """
 
 from __future__ import annotations

@@ -116,11 +116,12 @@ def test_only_what_this_version_lacks_is_unbound(runs: Any) -> None:
 
 
 def test_the_probe_costs_little(runs: Any) -> None:
-    """By its own measurement: spans, hooks and the writer's thread take less than 1 % of the training time."""
+    """By its own account, from start to end: spans, hooks and the writer's thread took less than 0.5 % of the process's life."""
     done: Probed = runs[2]
-    last = done.main.of("anchor")[-1]
-    spans = [row for row in done.main.of("span") if row.get("step") is not None]
-    seconds = (max(r["b"] for r in spans) - min(r["a"] for r in spans)) / 1e9
-    cost = (len(spans) * last["span_ns"] + last["hook_ns"] + last["writer_ns"]) / 1e9
-    print(f"probe {cost * 1e3:.1f} ms of {seconds:.2f} s, {cost / seconds:.3%}")
-    assert cost < 0.02 * seconds
+    first, last = (done.main.of("anchor")[i] for i in (0, -1))
+    spans = len(done.main.of("span"))
+    cost, life = spans * last["span_ns"] + last["hook_ns"] + last["writer_ns"], last["m"] - first["m"]
+    print(
+        f"probe {cost / 1e6:.1f} ms of {life / 1e9:.1f} s ({cost / life:.3%}), {spans} spans, {last['rows']} rows"
+    )
+    assert cost < 0.005 * life

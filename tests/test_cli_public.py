@@ -13,7 +13,7 @@ from dipstick.errors import RecordingError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-PUBLIC = ["Recording", "Report", "__version__", "explain", "load"]
+PUBLIC = ["Recording", "Report", "__version__", "explain", "instant", "load", "span", "wrap"]
 
 
 def test_all_is_true() -> None:

@@ -52,6 +52,8 @@ def test_points_in_time_are_told_from_lengths() -> None:
         "collectives": ("entered_ns", "left_ns"),
         "events": ("t0_ns", "t1_ns"),
         "scalars": ("t_ns",),
+        "host_process": ("t_ns",),
+        "host_load": ("t_ns",),
     }
 
 

@@ -5,6 +5,11 @@
     >>> report.answer.longest_phase
     'reward'
 
+Your own phases, recorded under ``dipstick run`` and free otherwise (standard library only):
+
+    >>> with dipstick.span("reward"):
+    ...     pass
+
 Importing this is cheap: Polars and NumPy are loaded by the first call.
 """
 
@@ -16,12 +21,14 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from dipstick.model import Report
+    from dipstick.probe.dipstick_probe import instant, span, wrap
     from dipstick.recording.reader import Recording
 
 __version__ = "0.1.0"
-__all__ = ["Recording", "Report", "__version__", "explain", "load"]
+__all__ = ["Recording", "Report", "__version__", "explain", "instant", "load", "span", "wrap"]
 
-_TYPES = {"Recording": "dipstick.recording.reader", "Report": "dipstick.model"}
+_LAZY = {"Recording": "dipstick.recording.reader", "Report": "dipstick.model"}
+_MARKS = ("span", "instant", "wrap")
 
 
 def load(path: str | PathLike[str]) -> Recording:
@@ -79,12 +86,24 @@ def explain(
 if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
     def __getattr__(name: str) -> object:
-        """``Recording`` and ``Report``, imported when first asked for."""
-        if name not in _TYPES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        """``Recording``, ``Report`` and the marks for users' own phases, imported when first asked for."""
         from importlib import import_module  # noqa: PLC0415 - importing dipstick stays cheap
 
-        return getattr(import_module(_TYPES[name]), name)
+        if name in _MARKS:
+            return getattr(_probe(), name)
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_LAZY[name]), name)
+
+    def _probe() -> object:
+        """The probe of this process, or our own copy of it, whose marks do nothing.
+
+        Under ``dipstick run`` the probe is there already, loaded by its other name: that one records.
+        """
+        import sys  # noqa: PLC0415 - importing dipstick stays cheap
+        from importlib import import_module  # noqa: PLC0415 - importing dipstick stays cheap
+
+        return sys.modules.get("dipstick_probe") or import_module("dipstick.probe.dipstick_probe")
 
 
 def __dir__() -> list[str]:

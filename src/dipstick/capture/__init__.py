@@ -1,1 +1,1 @@
-"""Facts from the machine: what the GPUs can tell (the recorder comes with a later version)."""
+"""The parent of a recorded run: starts the command, samples the host and its GPUs, closes the recording."""

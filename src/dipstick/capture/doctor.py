@@ -312,10 +312,11 @@ def _pids(nvml: Any, handle: Any) -> list[int]:
 
 def _processes(root: Path, pids: Sequence[int]) -> Processes:
     unknown = [pid for pid in pids if not (root / "proc" / str(pid)).exists()]
-    return Processes(_runtime(root), _pid_namespace(root), len(pids), len(unknown))
+    return Processes(_runtime(root), pid_namespace(root), len(pids), len(unknown))
 
 
-def _pid_namespace(root: Path) -> PidNamespace:
+def pid_namespace(root: Path) -> PidNamespace:
+    """Whether processes are numbered as on the host, by what /proc under ``root`` says."""
     link = ask((root / "proc/self/ns/pid").readlink)
     inode = re.search(r"\d+", str(link.value)) if link.ok else None
     if inode is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from dipstick.cli import claims, demo, doctor, explain, import_, query, selftest
+from dipstick.cli import claims, demo, doctor, explain, import_, query, ray_env, run, selftest
 from dipstick.cli.options import make_parser
 from dipstick.cli.output import Talk, drop_stdout
 from dipstick.errors import EXIT_ANSWERED, EXIT_NO_ANSWER, EXIT_USAGE, DipstickError
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from dipstick.cli.options import Command
 
-COMMANDS: tuple[Command, ...] = (explain, claims, query, import_, demo, doctor, selftest)
+COMMANDS: tuple[Command, ...] = (
+    run,
+    explain,
+    claims,
+    query,
+    import_,
+    demo,
+    doctor,
+    ray_env,
+    selftest,
+)
 """One module a verb: its docstring is its help, ``NAME`` the verb, ``add_arguments`` and ``run`` do the rest."""
 
 _INTERRUPTED = 130
@@ -73,4 +83,6 @@ def _unexpected(error: BaseException, talk: Talk) -> int:
 
 
 def _asks_for_traceback(words: Sequence[str]) -> bool:
-    return "-v" in words or "--verbose" in words
+    """``-v`` of ours; what comes after ``--`` belongs to another program."""
+    ours = words[: words.index("--")] if "--" in words else words
+    return "-v" in ours or "--verbose" in ours

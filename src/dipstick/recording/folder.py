@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from dipstick.errors import RecordingError
 from dipstick.recording.layout import MANIFEST, list_folder
 from dipstick.recording.manifest import Origin, read_manifest, write_json
+from dipstick.recording.probe_segments import FOLDER as SEGMENTS
+from dipstick.recording.probe_segments import segment_files
 from dipstick.recording.schema import KIND, SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
@@ -66,8 +68,11 @@ def _remove(folder: Path) -> None:
         inner = folder / table
         if inner.is_dir() and not inner.is_symlink():
             shutil.rmtree(inner)
-    for path in (*list_folder(folder).pieces, folder / MANIFEST):
+    segments = segment_files(folder / SEGMENTS)
+    for path in (*(segment.path for segment in segments), *list_folder(folder).pieces, folder / MANIFEST):
         path.unlink()
+    if segments and not any((folder / SEGMENTS).iterdir()):
+        (folder / SEGMENTS).rmdir()
 
 
 def tool_version() -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Origin = Literal["measured", "imported"]
+SEGMENTS_KEY = "segments@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,12 @@ class Manifest:
     info: dict[str, Any] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     parts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def converted(self) -> frozenset[str]:
+        """Names of the probe segments whose rows are in the tables (``info["segments@WRITER"]`` of each writer)."""
+        lists = (v for key, v in self.info.items() if key.startswith(SEGMENTS_KEY) and isinstance(v, list))
+        return frozenset(name for names in lists for name in names if isinstance(name, str))
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

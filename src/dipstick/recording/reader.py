@@ -17,6 +17,7 @@ from dipstick.recording import clean, order, timeline
 from dipstick.recording.layout import MANIFEST, list_folder
 from dipstick.recording.manifest import read_manifest
 from dipstick.recording.parts import Source, damaged_note, open_parts
+from dipstick.recording.probe_segments import unconverted
 from dipstick.recording.schema import KEYS, TABLES, TIME_COLUMNS, frame_schema
 
 if TYPE_CHECKING:
@@ -105,8 +106,10 @@ class Recording:
         self.name = name
         self.manifest: Manifest = read_manifest(path, listing.pieces)
         sources, notes = open_parts(listing, self.manifest)
+        raw, raw_notes = unconverted(path, self.manifest.converted)
+        notes += raw_notes
         self._sources: dict[str, list[Source]] = {}
-        for source in sources:
+        for source in (*sources, *raw):
             self._sources.setdefault(source.table, []).append(source)
         self._fixed_notes = [*self.manifest.notes, *_unfinished(self.manifest), *notes]
         self._table_notes: dict[str, list[Note]] = {}

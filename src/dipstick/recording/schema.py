@@ -32,6 +32,7 @@ TABLES: Final[dict[str, Schema]] = {
         "power_w": pl.Float32,
         "sm_mhz": pl.Float32,
         "temp_c": pl.Float32,
+        "throttle": pl.String,  # reasons joined by "+", empty: none
         **_CLOCK,
     },
     # GPM / DCGM profiling counters: means over [t_ns - window_ns, t_ns]
@@ -78,6 +79,7 @@ TABLES: Final[dict[str, Schema]] = {
         "origin": pl.String,
         "pickled_b": pl.Int64,
         "jobs": pl.Int64,
+        "detail": pl.String,
         **_CLOCK,
     },
     "jobs": {
@@ -132,6 +134,32 @@ TABLES: Final[dict[str, Schema]] = {
         **_CLOCK,
     },
     "scalars": {"step": pl.Int64, "name": pl.String, "value": pl.Float64, "t_ns": pl.Int64, **_CLOCK},
+    # CPU time and memory of the run's own processes. Where there is no GPU this is the stand-in for GPU telemetry; it is
+    # CPU time, never utilization of anything else. `cpu_ms`: used in [t_ns - window_ns, t_ns], by all threads.
+    "host_process": {
+        "host": pl.String,
+        "pid": pl.Int64,
+        "t_ns": pl.Int64,
+        "window_ns": pl.Int64,
+        "cpu_ms": pl.Float64,
+        "rss_b": pl.Int64,
+        **_CLOCK,
+    },
+    # the host as a whole; bytes are those moved in [t_ns - window_ns, t_ns]
+    "host_load": {
+        "host": pl.String,
+        "t_ns": pl.Int64,
+        "window_ns": pl.Int64,
+        "cpu_pct": pl.Float32,
+        "io_wait_pct": pl.Float32,
+        "mem_used_b": pl.Int64,
+        "mem_total_b": pl.Int64,
+        "disk_read_b": pl.Int64,
+        "disk_written_b": pl.Int64,
+        "net_received_b": pl.Int64,
+        "net_sent_b": pl.Int64,
+        **_CLOCK,
+    },
     "processes": {
         "host": pl.String,
         "pid": pl.Int64,
@@ -173,7 +201,7 @@ SPAN_LIKE: Final = {name: cols for name, cols in TIME_COLUMNS.items() if "t0_ns"
 
 CATEGORIES: Final = frozenset({
     "host", "source", "phase", "name", "parent", "file", "origin", "from", "to", "types", "device", "transport",
-    "payload_types", "role",
+    "payload_types", "role", "throttle",
 })  # fmt: skip
 """Text columns with few distinct values: Categorical in memory and dictionary-encoded on disk (4 bytes a row
 instead of 16). Comparisons and joins work as with String; cast to String before ``.str``."""
@@ -202,6 +230,8 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "gpu": ("host", "gpu", "source", "t_ns"),
     "gpu_counters": ("host", "gpu", "t_ns"),
     "gpu_process": ("host", "gpu", "pid", "t_ns"),
+    "host_process": ("host", "pid", "t_ns"),
+    "host_load": ("host", "t_ns"),
     "spans": ("host", "pid", "tid", "rank", "name", "t0_ns", "t1_ns"),
     "jobs": ("host", "pid", "job", "t0_ns", "t1_ns"),
     "handoffs": ("host", "rank", "t_ns", "from", "to", "bytes_b"),

@@ -1,0 +1,249 @@
+"""The end of a run: probe segments become tables, processes get their roles, and what was captured is counted."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dipstick.capture.privacy import scrub
+from dipstick.capture.roles import OTHER
+from dipstick.recording.layout import list_folder
+from dipstick.recording.manifest import SEGMENTS_KEY, read_manifest
+from dipstick.recording.probe_segments import FOLDER, convert, segment_files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from dipstick.recording.probe_segments import Hook, ProbeData, ProbeProcess
+    from dipstick.recording.writer import RecordingWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How CMD ended.
+
+    Attributes:
+        command: Program and arguments.
+        host: Where it ran.
+        status: As a shell would say it.
+        began_ns: Unix time before it was started.
+        ended_ns: Unix time after it had ended.
+    """
+
+    command: tuple[str, ...]
+    host: str
+    status: int
+    began_ns: int
+    ended_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What is in the recording of this host, and what is not.
+
+    Attributes:
+        run: The folder.
+        seconds: How long CMD ran.
+        size_b: Bytes on disk.
+        status: CMD's.
+        sampler: The sampler's own account (see ``sampler_main.describe``), empty if it left none.
+        trouble: Why the sampler ended early.
+        probes: Processes that loaded the probe.
+        hooks: By target: whether any process bound it, and if not why.
+        rows: Rows that the probes wrote, by table.
+        roles: How many processes of each role.
+        ranks: Ranks that left spans.
+        workers: Processes that ran reward jobs.
+        notes: What went wrong, in words.
+        probe_cost_s: CPU seconds of the probes, summed over processes; None where they did not say.
+    """
+
+    run: str
+    seconds: float
+    size_b: int
+    status: int
+    sampler: dict[str, Any]
+    trouble: str | None
+    probes: int
+    hooks: dict[str, Hook]
+    rows: dict[str, int]
+    roles: dict[str, int]
+    ranks: tuple[int, ...]
+    workers: int
+    notes: tuple[str, ...]
+    probe_cost_s: float | None
+
+
+def close_recording(
+    run: Path, writer: RecordingWriter, ending: Ending, *, sampled: bool, trouble: str | None
+) -> Captured:
+    """Convert, name, count and close.
+
+    Args:
+        run: The recording.
+        writer: The supervisor's; closed on return.
+        ending: How CMD ended.
+        sampled: Whether there was a sampler.
+        trouble: Why the sampler ended early, if it did.
+
+    Returns:
+        The account for the box at the end.
+
+    Raises:
+        OSError: The disk is full; the segments stay and can be read where they are.
+        DipstickError: The recording was damaged meanwhile.
+    """
+    files = [file for file in segment_files(run / FOLDER) if file.host == ending.host]
+    data = convert(files, writer.append)
+    account = sampler_account(run, ending.host) if sampled else {}
+    rows = name_processes(ending.host, data, account.get("processes", []))
+    gpus = {gpu["gpu"] for gpu in account.get("gpus", [])}
+    rows = place_by_local_rank(rows, data, gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    writer.append("processes", rows)
+    _describe(writer, ending, data, trouble)
+    writer.close()
+    for file in files:
+        with suppress(OSError):
+            file.path.unlink()
+    with suppress(OSError):
+        (run / FOLDER).rmdir()  # stays while segments of other hosts are in it
+    return _captured(run, ending, data, account, trouble, rows)
+
+
+def sampler_account(run: Path, host: str) -> dict[str, Any]:
+    """What the sampler of this host left in the manifest; empty if it was killed."""
+    found = read_manifest(run, list_folder(run).pieces).info.get(f"sampler@{host}")
+    return found if isinstance(found, dict) else {}
+
+
+def name_processes(host: str, data: ProbeData, seen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the ``processes`` table: the probes know roles and ranks, the sampler GPUs and command lines.
+
+    A process that only the sampler saw is ``other`` (ours), ``foreign`` or ``unattributable``; the last two have no
+    command line.
+    """
+    known: dict[int, dict[str, Any]] = {}
+    for process in seen:
+        whose = process.get("whose")
+        role = whose if whose in {"foreign", "unattributable"} else OTHER
+        row = {"role": role, "rank": None, "gpu": process.get("gpu"), "source": "sampler"}
+        known[int(process["pid"])] = row | {"cmdline": process.get("cmdline") if role == OTHER else None}
+    for spoken in data.processes:
+        if spoken.host == host:
+            before = known.get(spoken.pid, {"gpu": None, "cmdline": None})
+            known[spoken.pid] = {
+                **before,
+                "role": spoken.role or OTHER,
+                "rank": spoken.rank,
+                "source": "probe",
+            }
+    return [{"host": host, "pid": pid, **row} for pid, row in sorted(known.items())]
+
+
+def place_by_local_rank(
+    rows: list[dict[str, Any]], data: ProbeData, gpus: Collection[int], visible: str | None
+) -> list[dict[str, Any]]:
+    """Where the driver could not say which GPU a rank uses, its local rank does; the row says so in ``source``.
+
+    Args:
+        rows: Of the ``processes`` table.
+        data: Has the local ranks.
+        gpus: Indices of this host's GPUs.
+        visible: ``CUDA_VISIBLE_DEVICES``: local rank 1 of ``"4,5"`` is GPU 5. Names other than numbers can't be placed.
+    """
+    if any(row["rank"] is not None and row["gpu"] is not None for row in rows):
+        return rows
+    order = (
+        sorted(gpus)
+        if visible is None
+        else [int(v) if v.strip().isdigit() else -1 for v in visible.split(",")]
+    )
+    local = {p.pid: p.local_rank for p in data.processes if p.spans and p.rank is not None}
+    for row in rows:
+        rank = local.get(row["pid"])
+        if rank is not None and 0 <= rank < len(order) and order[rank] in gpus:
+            row |= {"gpu": order[rank], "source": "probe: local rank"}
+    return rows
+
+
+def _describe(writer: RecordingWriter, ending: Ending, data: ProbeData, trouble: str | None) -> None:
+    """Facts, counts and notes for the manifest."""
+    versions = {name: version for process in data.processes for name, version in process.versions.items()}
+    hooks = merged_hooks(data)
+    writer.set_info(
+        **{
+            f"run@{ending.host}": {
+                "command": scrub(ending.command),
+                "exit_status": ending.status,
+                "seconds": (ending.ended_ns - ending.began_ns) / 1e9,
+                "versions": versions,
+                "hooks": [[h.target, h.bound, h.why, h.version] for h in hooks.values()],
+                "probes": [_cost(process) for process in data.processes if process.cost],
+            },
+            f"{SEGMENTS_KEY}{writer.writer}": data.files,
+        }
+    )
+    if data.dropped:
+        writer.count(dropped_rows=data.dropped)
+    for note in data.notes:
+        writer.note(note.level, note.text)
+    if trouble is not None:
+        writer.note("warning", f"telemetry of {ending.host} ends early: {trouble}")
+
+
+def _cost(process: ProbeProcess) -> dict[str, Any]:
+    return {"pid": process.pid, "rank": process.rank, "role": process.role, **process.cost}
+
+
+def merged_hooks(data: ProbeData) -> dict[str, Hook]:
+    """One word on each target: bound if any process bound it."""
+    hooks: dict[str, Hook] = {}
+    for process in data.processes:
+        for target, hook in process.hooks.items():
+            if target not in hooks or hook.bound:
+                hooks[target] = hook
+    return hooks
+
+
+def probe_seconds(data: ProbeData) -> float | None:
+    """CPU seconds that the probes booked: spans (rows times the cost of one), hooks and writers."""
+    costs = [p.cost for p in data.processes if p.cost]
+    if not costs:
+        return None
+    return (
+        sum(
+            c.get("rows", 0) * c.get("span_ns", 0) + c.get("hook_ns", 0) + c.get("writer_ns", 0)
+            for c in costs
+        )
+        / 1e9
+    )
+
+
+def _captured(
+    run: Path,
+    ending: Ending,
+    data: ProbeData,
+    account: dict[str, Any],
+    trouble: str | None,
+    rows: list[dict[str, Any]],
+) -> Captured:
+    return Captured(
+        run=str(run),
+        seconds=(ending.ended_ns - ending.began_ns) / 1e9,
+        size_b=sum(path.stat().st_size for path in run.rglob("*") if path.is_file()),
+        status=ending.status,
+        sampler=account,
+        trouble=trouble,
+        probes=len(data.processes),
+        hooks=merged_hooks(data),
+        rows=dict(data.rows),
+        roles=dict(Counter(row["role"] for row in rows)),
+        ranks=tuple(sorted({p.rank for p in data.processes if p.rank is not None and p.spans})),
+        workers=len(data.workers),
+        notes=tuple(note.text for note in data.notes if note.level == "warning"),
+        probe_cost_s=probe_seconds(data),
+    )

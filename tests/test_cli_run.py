@@ -1,0 +1,686 @@
+"""`dipstick run`, end to end: real processes, a stand-in for NVML, and whatever can happen to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import dipstick
+from dipstick.capture import summary
+from dipstick.capture.finish import Captured
+from dipstick.cli import main
+from dipstick.cli import run as verb
+from dipstick.recording.layout import list_folder
+from dipstick.recording.manifest import Manifest, read_manifest
+from dipstick.recording.probe_segments import Hook
+from dipstick.recording.reader import Recording, open_recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parent.parent
+
+TOY = '''
+"""Three steps of generate, reward (two jobs in a worker process), backward; says hello; ends with status 3."""
+import os, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from dipstick_probe import span
+
+def work(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return os.getpid()
+
+def main():
+    pid_file = os.environ.get("TOY_PIDS")
+    with ProcessPoolExecutor(1) as pool:
+        for step in range(3):
+            with span("step", step=step):
+                with span("generate"):
+                    work(0.5)
+                with span("reward"):
+                    (worker,) = set(pool.map(work, [0.2, 0.2]))
+                    if pid_file:
+                        open(pid_file, "w").write(f"{os.getpid()} {worker}")
+                with span("backward"):
+                    work(0.3)
+    print("hello")
+    print("to stderr", file=sys.stderr)
+    sys.exit(3)
+
+if __name__ == "__main__":
+    main()
+'''
+
+NVML = """
+import os, sys
+sys.path.append({benchmarks!r})
+import fake_nvml
+
+class Users(dict):
+    # the toy's trainer and worker on GPU 1, a stranger on GPU 0
+    def get(self, gpu, default=()):
+        try:
+            pids = [int(word) for word in open({pids!r}).read().split()]
+        except OSError:
+            return []
+        return [fake_nvml.User(pid, sm=40) for pid in pids] if gpu == 1 else [fake_nvml.User(1, sm=5)]
+
+def load(gpu, mono):
+    return 60 + 30 * gpu
+
+sys.modules[__name__] = fake_nvml.FakeNvml(gpus=2, load=load, users=Users(any=1))
+"""
+
+
+@dataclass
+class Ran:
+    """What a run left behind."""
+
+    run: Path
+    status: int
+    out: str
+    err: str
+
+    @property
+    def recording(self) -> Recording:
+        return open_recording(self.run)
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of all writers; also of a run too short to hold a row."""
+        return read_manifest(self.run, list_folder(self.run).pieces)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """A plain environment in which ``python -m dipstick`` is this checkout's."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("DIPSTICK") and k != "PYTHONPATH"}
+    return kept | {"PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"} | more
+
+
+def command(run: Path, *words: str, options: tuple[str, ...] = ()) -> list[str]:
+    return [sys.executable, "-m", "dipstick", "run", "-o", str(run), *options, "--", *words]
+
+
+def ran(run: Path, *words: str, options: tuple[str, ...] = (), **more: str) -> Ran:
+    """Run to the end, without a terminal."""
+    done = subprocess.run(
+        command(run, *words, options=options),
+        capture_output=True, text=True, env=environment(**more), start_new_session=True, check=False, cwd=run.parent,
+    )  # fmt: skip
+    return Ran(run, done.returncode, done.stdout, done.stderr)
+
+
+def eventually(condition: Callable[[], Any]) -> Any:
+    """The first true value within a minute."""
+    for _ in range(6000):
+        if value := condition():
+            return value
+        time.sleep(0.01)
+    raise TimeoutError
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The toy on a machine with two GPUs."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "toy.py").write_text(TOY)
+    (folder / "stubs").mkdir()
+    stub = NVML.format(benchmarks=str(ROOT / "benchmarks"), pids=str(folder / "pids"))
+    (folder / "stubs/pynvml.py").write_text(stub)
+    path = f"{folder / 'stubs'}{os.pathsep}{ROOT / 'src'}"
+    return ran(
+        folder / "R", sys.executable, "toy.py", "--token", "abc", options=("--hz", "20"),
+        PYTHONPATH=path, TOY_PIDS=str(folder / "pids"), RANK="0", LOCAL_RANK="0",
+    )  # fmt: skip
+
+
+# a run that goes well
+
+
+def test_the_commands_output_and_status_are_its_own(recorded: Ran) -> None:
+    """Stdout is CMD's alone; dipstick talks on stderr."""
+    assert (recorded.status, recorded.out) == (3, "hello\n")
+    assert "to stderr\n" in recorded.err
+    assert recorded.err.startswith(f"dipstick: recording into {recorded.run}\n")
+    assert recorded.err.endswith(f"next: dipstick explain {recorded.run}  (where the seconds went)\n")
+
+
+def test_the_recording_is_closed_private_and_without_leftovers(recorded: Ran) -> None:
+    """0700; segments became tables and are gone; no part is missing."""
+    assert oct(recorded.run.stat().st_mode & 0o777) == "0o700"
+    assert recorded.manifest.state == "closed"
+    assert not (recorded.run / "probe").exists()
+    assert [note for note in recorded.recording.notes if note.level == "warning"] == []
+
+
+def test_both_gpus_were_polled_and_the_drivers_samples_fetched(recorded: Ran) -> None:
+    """With values of their own, each sample once, each stamped on the recording's one clock."""
+    gpu = recorded.recording.table("gpu").with_columns(pl.col("source").cast(pl.String))
+    means = gpu.group_by("gpu", "source").agg(pl.col("util_pct").mean(), pl.len()).sort("gpu", "source")
+    assert means.select("gpu", "source", "util_pct").rows() == [
+        (0, "buffer", 60.0), (0, "poll", 60.0), (1, "buffer", 90.0), (1, "poll", 90.0),
+    ]  # fmt: skip
+    samples = gpu.filter((pl.col("gpu") == 0) & (pl.col("source") == "buffer"))["t_ns"]
+    assert samples.diff().drop_nulls().unique().len() == 1 or samples.diff().max() < 210_000_000  # type: ignore[operator] # a number
+    assert set(gpu["window_ns"]) == {200_000_000}
+
+
+def test_counters_and_the_host_were_recorded(recorded: Ran) -> None:
+    """GPM at 5 Hz with its window; the host's load; the run's processes."""
+    recording = recorded.recording
+    assert recording.table("gpu_counters")["window_ns"].min() >= 100_000_000  # type: ignore[operator] # a number
+    assert recording.table("host_load").height > 0
+    assert recording.table("host_process")["pid"].n_unique() >= 2
+
+
+def test_processes_are_named(recorded: Ran) -> None:
+    """Trainer and worker on their GPU, with scrubbed command lines; the stranger without one."""
+    rows = recorded.recording.table("processes").with_columns(pl.col("role", "source").cast(pl.String))
+    by_role = {row["role"]: row for row in rows.iter_rows(named=True)}
+    trainer, worker, stranger = by_role["trainer"], by_role["reward_worker"], by_role["foreign"]
+    assert (trainer["rank"], trainer["gpu"], worker["rank"], worker["gpu"]) == (0, 1, 0, 1)
+    assert trainer["cmdline"].endswith("toy.py --token ***")
+    assert (stranger["pid"], stranger["gpu"], stranger["cmdline"]) == (1, 0, None)
+    used = set(recorded.recording.table("gpu_process").filter(pl.col("gpu") == 1)["pid"])
+    assert used == {trainer["pid"], worker["pid"]}
+
+
+def test_spans_and_jobs_lie_beside_the_telemetry(recorded: Ran) -> None:
+    """On one axis: every job inside a reward span, every span inside the samples' time."""
+    recording = recorded.recording
+    spans = recording.table("spans", columns=("name", "t0_ns", "t1_ns", "rank"))
+    counts = spans["name"].cast(pl.String).value_counts()
+    assert {"step": 3, "generate": 3, "reward": 3, "backward": 3}.items() <= dict(counts.iter_rows()).items()
+    rewards = spans.filter(pl.col("name").cast(pl.String) == "reward").rows()
+    jobs = recording.table("jobs", columns=("t0_ns", "t1_ns")).rows()
+    assert len(jobs) == 6
+    assert all(any(a <= t0 and t1 <= b for _, a, b, _ in rewards) for t0, t1 in jobs)
+
+
+def test_the_recording_can_be_explained(recorded: Ran) -> None:
+    """The same command that the run names as the next one."""
+    report = dipstick.explain(recorded.run)
+    assert (report.run.gpus, report.run.ranks, report.run.steps) == (2, 1, 3)
+    assert report.answer.longest_phase == "generate"
+    assert report.phases is not None
+    seconds = {row.phase: row.seconds for row in report.phases.rows}
+    assert {phase: round(s, 1) for phase, s in seconds.items() if phase in {"generate", "backward"}} == {
+        "generate": 1.5, "backward": 0.9,
+    }  # fmt: skip
+    assert {tenant.role for tenant in report.tenants} <= {"trainer", "reward_worker", "foreign"}
+
+
+def test_the_box_says_what_was_captured(recorded: Ran) -> None:
+    """GPUs, processes, phases, rewards, cost."""
+    box = recorded.err[recorded.err.index("╭") : recorded.err.index("╰")]
+    text = re.sub(r"\s*\n│\s+", " ", box)
+    assert re.search(
+        r"GPU\s+NVML at 20 Hz \(\d+ polls, \d+ missed\): 2 × NVIDIA H200; every signal was there", text
+    )
+    assert "1 foreign" in text
+    assert re.search(r"phases\s+\d+ spans on rank 0", text)
+    assert re.search(r"rewards\s+6 jobs by 1 workers", text)
+    assert re.search(r"overhead\s+sampler [\d.]+ % of one core", text)
+
+
+def test_the_manifest_keeps_the_account(recorded: Ran) -> None:
+    """Command without secrets, status, what the sampler did."""
+    (run,) = [value for key, value in recorded.manifest.info.items() if key.startswith("run@")]
+    (sampler,) = [value for key, value in recorded.manifest.info.items() if key.startswith("sampler@")]
+    assert run["command"].endswith("toy.py --token ***")
+    assert run["exit_status"] == 3
+    assert (sampler["source"], sampler["period_ns"]) == ("NVML", 50_000_000)
+    assert recorded.manifest.source.endswith("toy.py --token ***")
+
+
+# a machine without a GPU
+
+
+@pytest.fixture(scope="module")
+def without_gpu(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The toy where no driver is."""
+    folder = tmp_path_factory.mktemp("without")
+    (folder / "toy.py").write_text(TOY)
+    (folder / "pynvml.py").write_text("raise ImportError('no NVML here')\n")
+    path = f"{folder}{os.pathsep}{ROOT / 'src'}"
+    return ran(folder / "R", sys.executable, "toy.py", options=("--json",), PYTHONPATH=path)
+
+
+def test_cpu_time_stands_in_where_there_is_no_gpu(without_gpu: Ran) -> None:
+    """In a table of its own; there is no row that looks like a GPU's."""
+    recording = without_gpu.recording
+    assert recording.table("host_process").height > 5
+    assert [recording.has(table) for table in ("gpu", "gpu_counters", "gpu_process")] == [False] * 3
+
+
+def test_nothing_calls_cpu_time_a_gpus_utilization(without_gpu: Ran) -> None:
+    """The answer has phases, and says that GPU telemetry is missing."""
+    report = dipstick.explain(without_gpu.run)
+    assert (report.run.gpus, report.states, report.dips) == (0, (), ())
+    assert report.answer.longest_phase == "generate"
+    assert report.missing[0].signal == "GPU telemetry"
+
+
+def test_the_account_as_json_is_one_line_on_stderr(without_gpu: Ran) -> None:
+    """Stdout belongs to CMD."""
+    assert without_gpu.out == "hello\n"
+    (line,) = [line for line in without_gpu.err.splitlines() if line.startswith("{")]
+    account = json.loads(line)
+    assert (account["schema_version"], account["exit_status"], account["rows"]["jobs"]) == (1, 3, 6)
+    assert account["sampler"]["source"] == "none"
+    assert account["sampler"]["why_none"].startswith("pynvml: no NVML here")
+
+
+# what can go wrong
+
+
+def test_a_command_that_is_not_there_has_a_shells_status(tmp_path: Path) -> None:
+    """127, and the message names it."""
+    done = ran(tmp_path / "R", "no-such-program-at-all")
+    assert done.status == 127
+    assert "dipstick: error: no-such-program-at-all: no such program." in done.err
+
+
+def test_a_killed_command_leaves_a_readable_recording(tmp_path: Path) -> None:
+    """128 plus the signal; the recording is closed."""
+    done = ran(tmp_path / "R", "/bin/sh", "-c", "sleep 1; kill -9 $$")
+    assert done.status == 137
+    assert done.manifest.state == "closed"
+
+
+def test_quiet_says_nothing(tmp_path: Path) -> None:
+    """Not a word but CMD's own."""
+    done = ran(tmp_path / "R", "/bin/sh", "-c", "echo out; echo err >&2", options=("--quiet",))
+    assert (done.status, done.out, done.err) == (0, "out\n", "err\n")
+
+
+def test_the_probe_can_be_kept_out(tmp_path: Path) -> None:
+    """``DIPSTICK_DISABLE=1``: CMD's environment is untouched, and the box says so."""
+    done = ran(tmp_path / "R", "/bin/sh", "-c", "echo $PYTHONPATH", DIPSTICK_DISABLE="1")
+    assert done.out == f"{ROOT / 'src'}\n"
+    assert "phases     not captured: DIPSTICK_DISABLE is set" in done.err
+
+
+class Live:
+    """A run in progress; CMD waits on its standard input."""
+
+    def __init__(self, run: Path, script: str, **more: str) -> None:
+        self.run = run
+        self.process = subprocess.Popen(
+            command(run, "/bin/sh", "-c", script), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, env=environment(**more), start_new_session=True, cwd=run.parent,
+        )  # fmt: skip
+
+    def sampler(self) -> int:
+        """The sampler's pid, once it has written something."""
+        eventually(lambda: list(self.run.glob("host_load/*")))
+        return next(pid for pid in self.children() if b"sampler_main" in _cmdline(pid))
+
+    def children(self) -> list[int]:
+        """Pids of the supervisor's children."""
+        stats = [(int(p.parent.name), _stat(p)) for p in Path("/proc").glob("[0-9]*/stat")]
+        return [pid for pid, fields in stats if fields[1:2] == [str(self.process.pid)]]
+
+    def end(self, text: str = "\n") -> Ran:
+        """Let CMD go on, and wait."""
+        out, err = self.process.communicate(text, timeout=120)
+        return Ran(self.run, self.process.returncode, out, err)
+
+
+def _stat(path: Path) -> list[str]:
+    try:
+        return path.read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_killed_sampler_costs_telemetry_and_nothing_else(tmp_path: Path) -> None:
+    """Said once; what it flushed is there; CMD ends as it wants."""
+    live = Live(tmp_path / "R", "read line; exit 4")
+    words = "the sampler was killed (signal 9)"
+    os.kill(live.sampler(), signal.SIGKILL)
+    said = _read_until(live, words)
+    done = live.end()
+    assert done.status == 4
+    assert said.endswith(f"dipstick: {words}: recording of telemetry stops here; the command goes on\n")
+    assert f"missing    {words}" in done.err
+    assert done.recording.table("host_load").height > 0
+    assert any(words in note.text for note in done.recording.notes)
+
+
+def test_a_killed_supervisor_leaves_a_readable_recording(tmp_path: Path) -> None:
+    """The sampler ends by itself; the probes' segments are read where they are; CMD was not harmed."""
+    script = (
+        f"{sys.executable} -c 'from dipstick_probe import span\nwith span(\"mine\"): input()' && touch ended"
+    )
+    live = Live(tmp_path / "R", script)
+    sampler = live.sampler()
+    eventually(lambda: list(live.run.glob("probe/*.jsonl")))
+    live.process.kill()
+    eventually(lambda: _stat(Path(f"/proc/{sampler}/stat"))[:1] in ([], ["Z"]))
+    assert live.process.stdin is not None
+    live.process.stdin.write("\n")
+    live.process.stdin.flush()
+    eventually((tmp_path / "ended").exists)
+    live.process.communicate()
+    recording = open_recording(live.run)
+    assert recording.table("spans")["name"].to_list() == ["mine"]
+    assert recording.table("host_load").height > 0
+    assert any("was not closed" in note.text for note in recording.notes)
+
+
+def test_a_second_run_into_one_folder_needs_force(tmp_path: Path) -> None:
+    """And then replaces it; CMD is not started before that is settled."""
+    assert ran(tmp_path / "R", "true").status == 0
+    refused = ran(tmp_path / "R", "touch", "started")
+    assert (refused.status, (tmp_path / "started").exists()) == (1, False)
+    assert "--force replaces it" in refused.err
+    assert ran(tmp_path / "R", "touch", "started", options=("--force",)).status == 0
+
+
+def test_several_hosts_make_one_recording(tmp_path: Path) -> None:
+    """``--join``: the first makes it, the others add to it (here one host twice, one after the other)."""
+    statuses = [ran(tmp_path / "R", "sh", "-c", f"exit {n}", options=("--join",)).status for n in (0, 1)]
+    assert statuses == [0, 1]
+    assert len(list((tmp_path / "R").glob("manifest.run_*.json"))) == 2
+    assert Ran(tmp_path / "R", 0, "", "").manifest.state == "closed"
+
+
+def test_a_full_disk_stops_the_recording_and_not_the_command(tmp_path: Path) -> None:
+    """Said once; the command's status comes back; what was flushed before can be read."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if not mount or not umount or subprocess.run(
+        [mount, "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], capture_output=True, check=False
+    ).returncode:  # fmt: skip
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        live = Live(small / "R", "read line; exit 6")
+        live.sampler()
+        (small / "fill").write_bytes(b"x" * (_free(small)))
+        said = _read_until(live, "disk is full")
+        done = live.end()
+        assert done.status == 6
+        whole = said + done.err
+        assert whole.count("the disk is full: recording of telemetry stops here; the command goes on") == 1
+        assert "could not be closed (No space left on device)" in whole
+        (small / "fill").unlink()
+        assert open_recording(small / "R").table("host_load").height > 0
+    finally:
+        subprocess.run([umount, "-l", str(small)], check=True)
+
+
+def _free(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _read_until(live: Live, words: str) -> str:
+    """What dipstick says up to the line with these words."""
+    assert live.process.stderr is not None
+    lines: list[str] = []
+    while not lines or words not in lines[-1]:
+        lines.append(live.process.stderr.readline())
+    return "".join(lines)
+
+
+# signals and terminals
+
+STUBBORN = "trap 'echo got it' INT; echo ready; while :; do sleep 0.1; done"
+POLITE = "trap 'echo bye; exit 7' INT TERM HUP USR1; echo ready; while :; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_reach_the_command(number: signal.Signals, tmp_path: Path) -> None:
+    """It ends in its own way, with its own status."""
+    live = Live(tmp_path / "R", POLITE)
+    assert live.process.stdout is not None
+    assert live.process.stdout.readline() == "ready\n"
+    live.process.send_signal(number)
+    done = live.end("")
+    assert (done.status, done.out) == (7, "bye\n")
+    assert done.manifest.state == "closed"
+
+
+def test_the_second_ctrl_c_kills(tmp_path: Path) -> None:
+    """A command that does not listen; the recording is closed all the same."""
+    live = Live(tmp_path / "R", STUBBORN)
+    assert live.process.stdout is not None
+    assert live.process.stdout.readline() == "ready\n"
+    live.process.send_signal(signal.SIGINT)
+    assert live.process.stdout.readline() == "got it\n"
+    live.process.send_signal(signal.SIGINT)
+    done = live.end("")
+    assert done.status == 137
+    assert "killing the command" in done.err
+    assert done.manifest.state == "closed"
+
+
+def on_terminal(run: Path, script: str, typed: list[tuple[str, str]]) -> tuple[int, str]:
+    """Run on a terminal of its own; when the first text appears on it, the second one is typed."""
+    pid, terminal = pty.fork()
+    if pid == 0:  # pragma: no cover - another process
+        os.chdir(run.parent)
+        words = command(run, "/bin/sh", "-c", script)
+        os.execve(sys.executable, words, environment())  # noqa: S606 - our own command, on a terminal of its own
+    shown = ""
+    waiting = list(typed)
+    while True:
+        ready, _, _ = select.select([terminal], [], [], 120)
+        try:
+            chunk = os.read(terminal, 4096) if ready else b""
+        except OSError:
+            chunk = b""
+        if not chunk:
+            break
+        shown += chunk.decode()
+        if waiting and waiting[0][0] in shown:
+            os.write(terminal, waiting.pop(0)[1].encode())
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown
+
+
+def test_a_command_can_talk_to_the_terminal(tmp_path: Path) -> None:
+    """It stays in the foreground: it reads what is typed, and sees a terminal."""
+    script = "test -t 0 && test -t 1 && echo name? && read name && echo hello $name"
+    status, shown = on_terminal(tmp_path / "R", script, [("name?", "bob\n")])
+    assert status == 0
+    assert "hello bob" in shown
+
+
+def test_ctrl_c_on_a_terminal_comes_once(tmp_path: Path) -> None:
+    """From the terminal itself, not once more from us."""
+    status, shown = on_terminal(tmp_path / "R", POLITE, [("ready", "\x03")])
+    assert (status, shown.count("bye")) == (7, 1)
+
+
+def test_the_second_ctrl_c_on_a_terminal_kills(tmp_path: Path) -> None:
+    """Although the terminal sends it to the command as well."""
+    status, shown = on_terminal(tmp_path / "R", STUBBORN, [("ready", "\x03"), ("again kills it", "\x03")])
+    assert status == 137
+    assert "Ctrl-C again kills it" in shown
+
+
+# the command line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run"], "there is no command to record"),
+        (["run", "--"], "there is no command to record"),
+        (["run", "--hz", "1000", "--", "true"], "1000 is not within 0.1 and 50"),
+        (["run", "--hz", "fast", "--", "true"], "invalid _hertz value"),
+        (["run", "--force", "--join", "--", "true"], "--force replaces RUN and --join adds to it"),
+    ],
+)
+def test_usage_errors(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 2, nothing is started."""
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_name_it_is_named_by_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a second one in the same second gets a number."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda _form: "run-20261130-184455")
+    assert verb._folder(None) == Path("run-20261130-184455")
+    Path("run-20261130-184455").mkdir()
+    assert verb._folder(None) == Path("run-20261130-184455-2")
+    assert verb._folder("R") == Path("R")
+
+
+def test_the_commands_own_v_is_not_ours(tmp_path: Path) -> None:
+    """``dipstick run -- prog -v``: no traceback for a program that is not there."""
+    done = ran(tmp_path / "R", "no-such-program-at-all", "-v")
+    assert "Traceback" not in done.err
+
+
+def test_ray_env_prints_what_rays_workers_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One JSON object for ``runtime_env``; the folder absolute, the path without an empty entry."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    assert main(["ray-env", "R"]) == 0
+    variables = json.loads(capsys.readouterr().out)["env_vars"]
+    assert variables["DIPSTICK_RUN_DIR"] == str(tmp_path / "R")
+    probe, *rest = variables["PYTHONPATH"].split(os.pathsep)
+    assert (Path(probe).name, rest) == ("probe", ["/mine"])
+
+
+# the box, exactly
+
+
+def captured(**more: Any) -> Captured:
+    """A run of two H200 that went well."""
+    sampler = {
+        "source": "NVML", "gpus": [{"gpu": 0, "name": "NVIDIA H200"}, {"gpu": 1, "name": "NVIDIA H200"}],
+        "period_ns": 100_000_000, "ticks": 4050, "missed_ticks": 0, "refused": [], "cpu_s": 4.55, "wall_s": 405.0,
+        "start_cpu_s": 0.5, "processes": [],
+    }  # fmt: skip
+    base: dict[str, Any] = {
+        "run": "R", "seconds": 405.2, "size_b": 1_234_567, "status": 0, "sampler": sampler, "trouble": None,
+        "probes": 6, "hooks": {"trl.a": Hook("trl.a", bound=True)}, "ranks": (0, 1), "workers": 4, "notes": (),
+        "rows": {"spans": 1234, "jobs": 1984, "handoffs": 62}, "roles": {"trainer+engine": 2, "reward_worker": 4},
+        "probe_cost_s": 0.81,
+    }  # fmt: skip
+    return Captured(**(base | more))
+
+
+GOOD = """\
+╭ dipstick: 6 min 45 s recorded into R (1.2 MB)
+│ GPU        NVML at 10 Hz (4,050 polls, 0 missed): 2 × NVIDIA H200; every signal was there
+│ processes  4 reward_worker, 2 trainer+engine
+│ phases     1,234 spans on rank 0, 1; 62 handoffs, 0 collectives
+│ hooks      1 of 1 bound
+│ rewards    1,984 jobs by 4 workers
+│ overhead   sampler 1.0 % of one core (and 0.5 s of CPU to start), probe 0.81 CPU seconds in all
+│            processes (0.20 % of the run)
+╰"""
+
+
+def test_the_box_of_a_run_that_went_well() -> None:
+    """The whole of it."""
+    assert summary.box(captured()) == GOOD
+
+
+def line(box: str, label: str) -> str:
+    """One entry of the box, unwrapped."""
+    text = re.sub(r"\n│ {11,}", " ", box)
+    return next(
+        row.removeprefix(f"│ {label}").strip() for row in text.splitlines() if row.startswith(f"│ {label}")
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "text"),
+    [
+        ({"sampler": {}}, "GPU", "no account of telemetry: the sampler left none; what it flushed is there"),
+        (
+            {"sampler": {"gpus": [], "why_none": "pynvml: no GPU"}},
+            "GPU",
+            "none seen (pynvml: no GPU): CPU time of the run's processes is recorded instead; it is no GPU utilization",
+        ),
+        (
+            {"rows": {}, "hooks": {}},
+            "phases",
+            "none: the probe was in 6 processes, and no framework that dipstick hooks was imported",
+        ),
+        ({"rows": {}}, "phases", "none: the probe was in 6 processes, and no hook was reached"),
+        (
+            {"rows": {}, "probes": 0},
+            "phases",
+            "not captured: no process loaded the probe (python -I or -E, another PYTHONPATH, or no Python)",
+        ),
+        ({"rows": {}}, "rewards", "no job of a worker pool was seen"),
+        ({"probe_cost_s": None, "sampler": {}}, "overhead", "not known"),
+        ({"notes": ("5 rows are lost",)}, "missing", "5 rows are lost"),
+        ({"trouble": "the disk is full\x1b[2J"}, "missing", "the disk is full[2J"),
+        (
+            {"roles": {"unattributable": 3}},
+            "processes",
+            "3 unattributable; the driver names PIDs of another namespace: which tenant was busy can't be told (docker: --pid=host)",
+        ),
+    ],
+)
+def test_what_was_not_captured_is_said(changes: dict[str, Any], label: str, text: str) -> None:
+    """In the same box, with the reason."""
+    assert line(summary.box(captured(**changes)), label) == text
+
+
+def test_hooks_that_did_not_bind_are_named() -> None:
+    """With the reason and the version seen; not all of a hundred."""
+    hooks = {
+        f"trl.{i}": Hook(f"trl.{i}", bound=False, why="no such attribute", version="9.0") for i in range(6)
+    }
+    text = line(summary.box(captured(hooks=hooks)), "hooks")
+    assert text.startswith("0 of 6 bound; not bound: trl.0 (no such attribute, 9.0); trl.1")
+    assert text.endswith("and 2 more")
+
+
+def test_signals_that_a_gpu_lacks_are_named() -> None:
+    """An A100 has no GPM."""
+    refused = [[0, "nvmlGpmQueryDeviceSupport", "Not Supported"]]
+    sampler = captured().sampler | {"refused": refused}
+    assert line(summary.box(captured(sampler=sampler)), "GPU").endswith("; not there: counters (GPM)")
+
+
+def test_why_the_probe_was_off_is_said() -> None:
+    """When it was known before."""
+    assert line(summary.box(captured(), "this installation has no probe"), "phases") == (
+        "not captured: this installation has no probe"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size", "text"),
+    [(3.24, 999, "3.2 s recorded into R (999 B)"), (7325, 2.5e9, "2 h 2 min 5 s recorded into R (2.5 GB)")],
+)
+def test_times_and_sizes_are_readable(seconds: float, size: float, text: str) -> None:
+    """Decimal prefixes, at most three units of time."""
+    assert text in summary.box(captured(seconds=seconds, size_b=int(size)))

@@ -30,7 +30,7 @@ from dipstick.recording.probe_segments import Hook
 from dipstick.recording.reader import Recording, open_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -454,6 +454,15 @@ STUBBORN = "trap 'echo got it' INT; echo ready; while :; do sleep 0.1; done"
 POLITE = "trap 'echo bye; exit 7' INT TERM HUP USR1; echo ready; while :; do sleep 0.1; done"
 
 
+@pytest.fixture
+def no_nohup() -> Iterator[None]:
+    """Under nohup a hangup is ignored by all descendants, and no shell may trap it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("no_nohup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_signals_reach_the_command(number: signal.Signals, tmp_path: Path) -> None:
     """It ends in its own way, with its own status."""

@@ -151,7 +151,9 @@ def averaged(levels: list[float], period: float) -> list[float]:
 @pytest.mark.parametrize("period", [5.0, 15.0])
 def test_coarse_samples_show_no_spikes_but_what_an_event_adds(period: float) -> None:
     """Cache clears that came with spikes stand out of the samples that see them; no spike is counted."""
-    found = checked(averaged(memory_access(*SPIKES), period), events("cache_clear", in_rewards, CLEARED), period)
+    found = checked(
+        averaged(memory_access(*SPIKES), period), events("cache_clear", in_rewards, CLEARED), period
+    )
 
     assert found.verdict.word == "partially"
     assert found.verdict.because.startswith(

@@ -194,35 +194,36 @@ def describe(
     series: SeriesName,
 ) -> list[Dip]:
     """Dips as dataclasses, with the phase that fills each and the lag to that phase's start."""
-    phase, boundary, lag = _phases_of(found, timeline)
-    return [
-        Dip(
-            host=host, gpu=gpu, start_s=int(found.start[i]) / 1e9, end_s=int(found.end[i]) / 1e9,
-            depth_pct=float(found.depth[i]), baseline_pct=float(found.baseline[i]),
-            deficit_gpu_s=float(found.deficit_gpu_s[i]),
-            phase=phase[i], boundary=boundary[i], boundary_lag_s=lag[i], series=series, scope=scope[i],
+    phase, lag = _phases_of(found, timeline)
+    start, end, depth, base, deficit = (
+        column.tolist()  # Python numbers: a day has 200,000 dips
+        for column in (
+            found.start / 1e9, found.end / 1e9, found.depth, found.baseline, found.deficit_gpu_s
         )
-        for i in range(len(found))
-    ]  # fmt: skip
+    )  # fmt: skip
+    rows = zip(start, end, depth, base, deficit, phase, lag, scope, strict=True)
+    return [
+        Dip(host, gpu, a, b, d, p, cost, of, of, late, series, wide)
+        for a, b, d, p, cost, of, late, wide in rows
+    ]
 
 
 def _phases_of(
     found: Found, timeline: RankTimeline | None
-) -> tuple[list[str | None], list[str | None], list[float | None]]:
-    none: list[None] = [None] * len(found)
+) -> tuple[Sequence[str | None], Sequence[float | None]]:
+    """Per dip the phase that fills most of it, and the lag to that phase's start; None where there is none."""
     if timeline is None or not len(found):
-        return list(none), list(none), list(none)
+        return [None] * len(found), [None] * len(found)
     times = merge_edges(found.start, found.end)
     until = timeline.phase_ns_until(times)
     spent = until[np.searchsorted(times, found.end)] - until[np.searchsorted(times, found.start)]
-    code = spent.argmax(axis=1)
-    names: list[str | None] = [phases.PHASES[c] if spent[i, c] else None for i, c in enumerate(code)]
-    lags: list[float | None] = list(none)
+    code, lags = spent.argmax(axis=1), np.zeros(len(found))
     for wanted in np.unique(code):
-        mine = np.flatnonzero(code == wanted)
-        for i, lag in zip(mine, _lags(timeline, int(wanted), found.start[mine]), strict=True):
-            lags[i] = float(lag) if names[i] else None
-    return names, names, lags
+        mine = code == wanted
+        lags[mine] = _lags(timeline, int(wanted), found.start[mine])
+    filled: list[bool] = (spent.max(axis=1) != 0).tolist()
+    names = [phases.PHASES[c] if some else None for c, some in zip(code.tolist(), filled, strict=True)]
+    return names, [lag if some else None for lag, some in zip(lags.tolist(), filled, strict=True)]
 
 
 def _lags(timeline: RankTimeline, code: int, start: IntArray) -> FloatArray:

@@ -96,10 +96,11 @@ def _by_thread(table: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
 
 def _lane(rank: int, names: tuple[str, ...], part: pl.DataFrame) -> Lane:
     t0, t1 = part["t0_ns"].to_numpy(), part["t1_ns"].to_numpy()
-    order = np.lexsort((-t1, t0))
-    step = part["step"].to_numpy()[order].astype(np.int64)
-    name = part["name"].to_numpy()[order]
-    return Lane(rank, names, t0[order], t1[order], name, part["declared"].to_numpy()[order], step)
+    name, declared, step = (part[column].to_numpy() for column in ("name", "declared", "step"))
+    if not ((t0[1:] > t0[:-1]) | ((t0[1:] == t0[:-1]) & (t1[1:] <= t1[:-1]))).all():
+        order = np.lexsort((-t1, t0))
+        t0, t1, name, declared, step = (column[order] for column in (t0, t1, name, declared, step))
+    return Lane(rank, names, t0, t1, name, declared, step.astype(np.int64))
 
 
 def _rank_column(spans: pl.DataFrame, processes: pl.DataFrame) -> pl.Series:

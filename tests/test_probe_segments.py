@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from dipstick.clock import fit_clock
 from dipstick.model import Note
-from dipstick.recording import probe_jobs, probe_segments
+from dipstick.recording import probe_jobs, probe_process, probe_segments
 from dipstick.recording.probe_clock import align, fit
 from dipstick.recording.probe_jobs import JobBook
 from dipstick.recording.probe_lines import LONGEST_LINE, LONGEST_TEXT, ROWS, job_part, parse_line
-from dipstick.recording.probe_segments import ProbeData, SegmentFile, convert, process_rows, segment_files
+from dipstick.recording.probe_process import ProbeData, ProbeProcess, process_rows
+from dipstick.recording.probe_segments import SegmentFile, convert, segment_files
 from dipstick.recording.reader import open_recording
 from dipstick.recording.rows import to_frame
 from dipstick.recording.schema import TABLES
@@ -241,7 +242,7 @@ def test_no_line_breaks_the_conversion(kind: str, fields: dict[str, Any]) -> Non
     """Whatever JSON it holds, it becomes rows that fit the schema, or is skipped."""
     sink = Sink()
     work = probe_segments._Conversion(sink)
-    process = probe_segments.ProbeProcess(HOST, 1, 1)
+    process = ProbeProcess(HOST, 1, 1)
     work.data.processes.append(process)
     work._anchors[HOST] = {1: []}
     line = parse_line(json.dumps({**fields, "k": kind}).encode())
@@ -389,7 +390,7 @@ def test_hooks_keep_the_last_word_on_each_target(tmp_path: Path) -> None:
 
 def test_hooks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that lists a million targets is not a probe's."""
-    monkeypatch.setattr(probe_segments, "MOST_HOOKS", 3)
+    monkeypatch.setattr(probe_process, "MOST_HOOKS", 3)
     data, _ = converted(
         tmp_path, Segment().put("hooks", hooks=[{"target": f"t{i}", "bound": True} for i in range(9)])
     )

@@ -144,7 +144,7 @@ def _owners(
         .iter_rows()
         if rank in ranks
     }
-    if owner or not ranks:
+    if owner or not ranks or not gpus:
         return owner, []
     if len(ranks) == len(gpus):
         note = Note(

@@ -12,13 +12,15 @@ from dipstick.capture.privacy import scrub
 from dipstick.capture.roles import OTHER
 from dipstick.recording.layout import list_folder
 from dipstick.recording.manifest import SEGMENTS_KEY, read_manifest
+from dipstick.recording.overhead import overhead
 from dipstick.recording.probe_segments import FOLDER, convert, segment_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from dipstick.recording.probe_segments import Hook, ProbeData, ProbeProcess
+    from dipstick.model import Overhead
+    from dipstick.recording.probe_process import Hook, ProbeData
     from dipstick.recording.writer import RecordingWriter
 
 
@@ -59,7 +61,7 @@ class Captured:
         ranks: Ranks that left spans.
         workers: Processes that ran reward jobs.
         notes: What went wrong, in words.
-        probe_cost_s: CPU seconds of the probes, summed over processes; None where they did not say.
+        overhead: What recording cost.
     """
 
     run: str
@@ -75,7 +77,12 @@ class Captured:
     ranks: tuple[int, ...]
     workers: int
     notes: tuple[str, ...]
-    probe_cost_s: float | None
+    overhead: Overhead
+
+    @property
+    def is_explainable(self) -> bool:
+        """Whether there is anything that ``dipstick explain`` can work with (a sampler that left no account may have)."""
+        return bool(self.rows.get("spans") or self.sampler.get("gpus") or not self.sampler)
 
 
 def close_recording(
@@ -182,7 +189,7 @@ def _describe(writer: RecordingWriter, ending: Ending, data: ProbeData, trouble:
                 "seconds": (ending.ended_ns - ending.began_ns) / 1e9,
                 "versions": versions,
                 "hooks": [[h.target, h.bound, h.why, h.version] for h in hooks.values()],
-                "probes": [_cost(process) for process in data.processes if process.cost],
+                "probes": data.accounts,
             },
             f"{SEGMENTS_KEY}{writer.writer}": data.files,
         }
@@ -195,10 +202,6 @@ def _describe(writer: RecordingWriter, ending: Ending, data: ProbeData, trouble:
         writer.note("warning", f"telemetry of {ending.host} ends early: {trouble}")
 
 
-def _cost(process: ProbeProcess) -> dict[str, Any]:
-    return {"pid": process.pid, "rank": process.rank, "role": process.role, **process.cost}
-
-
 def merged_hooks(data: ProbeData) -> dict[str, Hook]:
     """One word on each target: bound if any process bound it."""
     hooks: dict[str, Hook] = {}
@@ -207,20 +210,6 @@ def merged_hooks(data: ProbeData) -> dict[str, Hook]:
             if target not in hooks or hook.bound:
                 hooks[target] = hook
     return hooks
-
-
-def probe_seconds(data: ProbeData) -> float | None:
-    """CPU seconds that the probes booked: spans (rows times the cost of one), hooks and writers."""
-    costs = [p.cost for p in data.processes if p.cost]
-    if not costs:
-        return None
-    return (
-        sum(
-            c.get("rows", 0) * c.get("span_ns", 0) + c.get("hook_ns", 0) + c.get("writer_ns", 0)
-            for c in costs
-        )
-        / 1e9
-    )
 
 
 def _captured(
@@ -245,5 +234,7 @@ def _captured(
         ranks=tuple(sorted({p.rank for p in data.processes if p.rank is not None and p.spans})),
         workers=len(data.workers),
         notes=tuple(note.text for note in data.notes if note.level == "warning"),
-        probe_cost_s=probe_seconds(data),
+        overhead=overhead(
+            data.accounts, [account] if account else [], (ending.ended_ns - ending.began_ns) / 1e9
+        ),
     )

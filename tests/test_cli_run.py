@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 
 import dipstick
+from dipstick.analysis.pipeline import analyse
 from dipstick.capture import summary
 from dipstick.capture.finish import Captured
 from dipstick.cli import main
@@ -47,6 +48,10 @@ def work(seconds):
         pass
     return os.getpid()
 
+def score(seconds):
+    with span("parse"):
+        return work(seconds)
+
 def main():
     pid_file = os.environ.get("TOY_PIDS")
     with ProcessPoolExecutor(1) as pool:
@@ -55,7 +60,7 @@ def main():
                 with span("generate"):
                     work(0.5)
                 with span("reward"):
-                    (worker,) = set(pool.map(work, [0.2, 0.2]))
+                    (worker,) = set(pool.map(score, [0.2, 0.2]))
                     if pid_file:
                         open(pid_file, "w").write(f"{os.getpid()} {worker}")
                 with span("backward"):
@@ -212,6 +217,21 @@ def test_spans_and_jobs_lie_beside_the_telemetry(recorded: Ran) -> None:
     jobs = recording.table("jobs", columns=("t0_ns", "t1_ns")).rows()
     assert len(jobs) == 6
     assert all(any(a <= t0 and t1 <= b for _, a, b, _ in rewards) for t0, t1 in jobs)
+
+
+def test_spans_of_a_worker_are_not_its_ranks(recorded: Ran) -> None:
+    """The worker inherited RANK=0 and marked a phase of its own: recorded, but no lane of rank 0."""
+    recording = recorded.recording
+    spans = recording.table("spans", columns=("name", "rank", "pid")).filter(
+        pl.col("name").cast(pl.String) == "parse"
+    )
+    trainer = dict(recording.table("processes", columns=("role", "pid")).cast({"role": pl.String}).rows())[
+        "trainer"
+    ]
+    assert (spans["rank"].to_list(), trainer in set(spans["pid"])) == ([0] * 6, False)
+    (timeline,) = analyse(recording).timelines
+    assert "parse" not in [timeline.main.lane.names[i] for i in timeline.main.lane.name]
+    assert timeline.main.lane.pid == trainer
 
 
 def test_the_recording_can_be_explained(recorded: Ran) -> None:

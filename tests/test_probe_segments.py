@@ -252,6 +252,41 @@ def test_no_line_breaks_the_conversion(kind: str, fields: dict[str, Any]) -> Non
     sink("processes", process_rows(work.data))
 
 
+def test_what_a_rank_started_inherits_its_number_and_is_a_worker(tmp_path: Path) -> None:
+    """By its parent's spans, also through a forkserver without any; a launcher with RANK in its environment is no rank."""
+    segments = [
+        Segment(1, rank=0),  # a launcher: no spans
+        Segment(2, rank=0, ppid=1).span("generate", 0, 1),
+        Segment(3, rank=0, ppid=2),  # a forkserver
+        Segment(4, rank=0, ppid=3).span("parse", 0, 1),
+        Segment(5, rank=0, ppid=2, role="engine").span("generate", 0, 1),
+        Segment(6, rank=1, ppid=2).span("generate", 0, 1),
+        Segment(7, rank=0, ppid=7).span("generate", 0, 1),  # its own parent: hostile
+    ]
+    data, _ = converted(tmp_path, *segments)
+    assert [(p.pid, p.role) for p in data.processes] == [
+        (1, None), (2, "trainer"), (3, None), (4, "worker"), (5, "engine"), (6, "trainer"), (7, "trainer"),
+    ]  # fmt: skip
+
+
+def test_steps_are_counted_for_the_account(tmp_path: Path) -> None:
+    """Numbered step spans and how long they took, beside what the probe says it cost."""
+    segment = Segment().span("step", 0, 2, step=0).span("step", 2, 5, step=1).span("step", 5, 9)
+    data, _ = converted(tmp_path, segment.anchor(9, rows=3, span_ns=2000, hook_ns=10, writer_ns=-1))
+    assert data.accounts == [
+        {
+            "pid": 900,
+            "rank": 0,
+            "role": "trainer",
+            "steps": 2,
+            "step_ns": 5 * S,
+            "rows": 3,
+            "span_ns": 2000,
+            "hook_ns": 10,
+        }
+    ]
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_parser(raw: bytes) -> None:
     """They are an object with a kind or nothing."""

@@ -230,12 +230,12 @@ JSON = st.recursive(
 KEYS = [
     "n", "a", "b", "tid", "step", "p", "ph", "f", "l", "x", "job", "submitted", "pid", "rank", "payload_b",
     "payload_types", "result_b", "detail", "from", "to", "t", "types", "count", "bytes", "device", "transport",
-    "device_ms", "v", "m", "u", "hooks", "versions", "role", "why",
+    "device_ms", "v", "m", "u", "hooks", "versions", "role", "why", "coll", "i",
 ]  # fmt: skip
 
 
 @given(
-    st.sampled_from([*ROWS, "job", "anchor", "meta", "hooks", "dropped", "capped", "end", "other"]),
+    st.sampled_from([*ROWS, "job", "anchor", "device", "meta", "hooks", "dropped", "capped", "end", "other"]),
     st.dictionaries(st.sampled_from(KEYS), JSON),
 )
 def test_no_line_breaks_the_conversion(kind: str, fields: dict[str, Any]) -> None:
@@ -284,6 +284,36 @@ def test_steps_are_counted_for_the_account(tmp_path: Path) -> None:
             "span_ns": 2000,
             "hook_ns": 10,
         }
+    ]
+
+
+def test_device_times_join_their_collectives(tmp_path: Path) -> None:
+    """By number, within a process; one that nobody read, and one that is no number, are not known."""
+    one = (
+        Segment(1)
+        .put("coll", n="all_reduce", a=MONO, b=MONO + 1, i=1)
+        .put("coll", n="barrier", a=MONO, b=MONO, i=2)
+    )
+    one.put("device", coll=[[1, 7.5], [9, 1.0], "x", [2], [2, "y"]])
+    other = Segment(2).put("coll", n="all_gather", a=MONO, b=MONO, i=1).put("device", coll=7)
+    _, sink = converted(tmp_path, one, other)
+    assert sorted(sink.seconds("collectives", "name", "device_ms", "pid")) == [
+        ("all_gather", None, 2), ("all_reduce", 7.5, 1), ("barrier", None, 1),
+    ]  # fmt: skip
+
+
+def test_collectives_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes without its device time."""
+    monkeypatch.setattr(probe_segments, "MOST_COLLECTIVES", 2)
+    segment = Segment()
+    for i in range(4):
+        segment.put("coll", n=str(i), a=MONO, b=MONO, i=i)
+    _, sink = converted(tmp_path, segment.put("device", coll=[[0, 1.0], [3, 4.0]]))
+    assert sink.seconds("collectives", "name", "device_ms") == [
+        ("0", None),
+        ("1", None),
+        ("3", 4.0),
+        ("2", None),
     ]
 
 

@@ -44,6 +44,8 @@ MOST_SEGMENTS: Final = 65_000
 MOST_BYTES: Final = 4 << 30
 """Of one segment; a probe stops at its own cap long before (DIPSTICK_PROBE_MAX_MB)."""
 MOST_ANCHORS: Final = 100_000
+MOST_COLLECTIVES: Final = 10_000
+"""Of one process that wait for the device's time; a probe waits for 4,096."""
 BATCH: Final = 20_000
 """Rows of a table that are kept before they go to the sink."""
 
@@ -138,6 +140,7 @@ class _Conversion:
         self._sink = sink
         self._waiting: dict[str, list[dict[str, Any]]] = {}
         self._jobs = JobBook()
+        self._collectives: dict[int, dict[str, Any]] = {}
         self._anchors: dict[str, dict[int, Anchors]] = {}
 
     def read(self, file: SegmentFile, clock: int) -> None:
@@ -157,6 +160,7 @@ class _Conversion:
                 self.data.skipped["not a JSON object with a kind, or too long"] += 1
             else:
                 self._take(line, process)
+        self._put_collectives(0)
 
     def _take(self, line: Line, process: ProbeProcess) -> None:
         """Whatever a line is."""
@@ -167,6 +171,8 @@ class _Conversion:
             self._take_job(line, process)
         elif kind == "anchor":
             self._take_anchor(line, process)
+        elif kind == "device":
+            self._take_device_times(line)
         elif not take_fact(line, process):
             self.data.skipped["of an unknown kind (written by a newer probe?)"] += 1
 
@@ -179,7 +185,27 @@ class _Conversion:
         if kind == "span":
             process.saw_span(row)
         known = {"host": process.host, "pid": process.pid, "rank": process.rank}
-        self._put(table, row | {column: known[column] for column in filled} | {"clock": process.clock})
+        row |= {column: known[column] for column in filled} | {"clock": process.clock}
+        number = probe_lines.count(line.get("i")) if kind == "coll" else None
+        if number is None:
+            self._put(table, row)
+        else:
+            self._collectives[number] = row
+            self._put_collectives(MOST_COLLECTIVES)
+
+    def _take_device_times(self, line: Line) -> None:
+        """``[[number, ms], ...]`` of collectives whose line came before; a number that nobody waits for is skipped."""
+        pairs = line.get("coll")
+        for pair in pairs if isinstance(pairs, list) else ():
+            number = probe_lines.count(pair[0]) if isinstance(pair, list) and len(pair) == 2 else None  # noqa: PLR2004 - a pair
+            row = None if number is None else self._collectives.pop(number, None)
+            if row is not None:
+                self._put("collectives", row | {"device_ms": probe_lines.real(pair[1])})
+
+    def _put_collectives(self, most: int) -> None:
+        """Collectives whose device time is not known go without it; at most ``most`` wait."""
+        while len(self._collectives) > most:
+            self._put("collectives", self._collectives.pop(next(iter(self._collectives))))
 
     def _take_job(self, line: Line, process: ProbeProcess) -> None:
         part = probe_lines.job_part(line)

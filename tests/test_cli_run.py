@@ -11,10 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
@@ -25,16 +23,11 @@ from dipstick.capture import summary
 from dipstick.capture.finish import Captured
 from dipstick.cli import main
 from dipstick.cli import run as verb
+from dipstick.errors import EmptyRecordingError
 from dipstick.model import Overhead, ProbeCost, SamplerCost
-from dipstick.recording.layout import list_folder
-from dipstick.recording.manifest import Manifest, read_manifest
 from dipstick.recording.probe_process import Hook
-from dipstick.recording.reader import Recording, open_recording
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-ROOT = Path(__file__).resolve().parent.parent
+from dipstick.recording.reader import open_recording
+from runs import ROOT, Live, Ran, command, environment, eventually, process_stat, ran, read_until
 
 TOY = '''
 """Three steps of generate, reward (two jobs in a worker process), backward; says hello; ends with status 3."""
@@ -92,53 +85,6 @@ def load(gpu, mono):
 
 sys.modules[__name__] = fake_nvml.FakeNvml(gpus=2, load=load, users=Users(any=1))
 """
-
-
-@dataclass
-class Ran:
-    """What a run left behind."""
-
-    run: Path
-    status: int
-    out: str
-    err: str
-
-    @property
-    def recording(self) -> Recording:
-        return open_recording(self.run)
-
-    @property
-    def manifest(self) -> Manifest:
-        """Of all writers; also of a run too short to hold a row."""
-        return read_manifest(self.run, list_folder(self.run).pieces)
-
-
-def environment(**more: str) -> dict[str, str]:
-    """A plain environment in which ``python -m dipstick`` is this checkout's."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("DIPSTICK") and k != "PYTHONPATH"}
-    return kept | {"PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"} | more
-
-
-def command(run: Path, *words: str, options: tuple[str, ...] = ()) -> list[str]:
-    return [sys.executable, "-m", "dipstick", "run", "-o", str(run), *options, "--", *words]
-
-
-def ran(run: Path, *words: str, options: tuple[str, ...] = (), **more: str) -> Ran:
-    """Run to the end, without a terminal."""
-    done = subprocess.run(
-        command(run, *words, options=options),
-        capture_output=True, text=True, env=environment(**more), start_new_session=True, check=False, cwd=run.parent,
-    )  # fmt: skip
-    return Ran(run, done.returncode, done.stdout, done.stderr)
-
-
-def eventually(condition: Callable[[], Any]) -> Any:
-    """The first true value within a minute."""
-    for _ in range(6000):
-        if value := condition():
-            return value
-        time.sleep(0.01)
-    raise TimeoutError
 
 
 @pytest.fixture(scope="module")
@@ -345,60 +291,6 @@ def test_the_probe_can_be_kept_out(tmp_path: Path) -> None:
     assert "phases     not captured: DIPSTICK_DISABLE is set" in done.err
 
 
-class Live:
-    """A run in progress; CMD waits on its standard input."""
-
-    def __init__(self, run: Path, script: str, **more: str) -> None:
-        self.run = run
-        self.process = subprocess.Popen(
-            command(run, "/bin/sh", "-c", script), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, env=environment(**more), start_new_session=True, cwd=run.parent,
-        )  # fmt: skip
-
-    def sampler(self) -> int:
-        """The sampler's pid, once it has written something."""
-        eventually(lambda: list(self.run.glob("host_load/*")))
-        return next(pid for pid in self.children() if b"sampler_main" in _cmdline(pid))
-
-    def children(self) -> list[int]:
-        """Pids of the supervisor's children."""
-        stats = [(int(p.parent.name), _stat(p)) for p in Path("/proc").glob("[0-9]*/stat")]
-        return [pid for pid, fields in stats if fields[1:2] == [str(self.process.pid)]]
-
-    def end(self, text: str = "\n") -> Ran:
-        """Let CMD go on, and wait."""
-        out, err = self.process.communicate(text, timeout=120)
-        return Ran(self.run, self.process.returncode, out, err)
-
-
-def _stat(path: Path) -> list[str]:
-    try:
-        return path.read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def test_a_killed_sampler_costs_telemetry_and_nothing_else(tmp_path: Path) -> None:
-    """Said once; what it flushed is there; CMD ends as it wants."""
-    live = Live(tmp_path / "R", "read line; exit 4")
-    words = "the sampler was killed (signal 9)"
-    os.kill(live.sampler(), signal.SIGKILL)
-    said = _read_until(live, words)
-    done = live.end()
-    assert done.status == 4
-    assert said.endswith(f"dipstick: {words}: recording of telemetry stops here; the command goes on\n")
-    assert f"missing    {words}" in done.err
-    assert done.recording.table("host_load").height > 0
-    assert any(words in note.text for note in done.recording.notes)
-
-
 def test_a_killed_supervisor_leaves_a_readable_recording(tmp_path: Path) -> None:
     """The sampler ends by itself; the probes' segments are read where they are; CMD was not harmed."""
     script = (
@@ -408,7 +300,7 @@ def test_a_killed_supervisor_leaves_a_readable_recording(tmp_path: Path) -> None
     sampler = live.sampler()
     eventually(lambda: list(live.run.glob("probe/*.jsonl")))
     live.process.kill()
-    eventually(lambda: _stat(Path(f"/proc/{sampler}/stat"))[:1] in ([], ["Z"]))
+    eventually(lambda: process_stat(Path(f"/proc/{sampler}/stat"))[:1] in ([], ["Z"]))
     assert live.process.stdin is not None
     live.process.stdin.write("\n")
     live.process.stdin.flush()
@@ -450,7 +342,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_command(tmp_path: Path) -> 
         live = Live(small / "R", "read line; exit 6")
         live.sampler()
         (small / "fill").write_bytes(b"x" * (_free(small)))
-        said = _read_until(live, "disk is full")
+        said = read_until(live, "disk is full")
         done = live.end()
         assert done.status == 6
         whole = said + done.err
@@ -458,6 +350,8 @@ def test_a_full_disk_stops_the_recording_and_not_the_command(tmp_path: Path) -> 
         assert "could not be closed (No space left on device)" in whole
         (small / "fill").unlink()
         assert open_recording(small / "R").table("host_load").height > 0
+        with pytest.raises(EmptyRecordingError, match="neither GPU samples nor phase spans"):
+            dipstick.explain(small / "R")
     finally:
         subprocess.run([umount, "-l", str(small)], check=True)
 
@@ -465,15 +359,6 @@ def test_a_full_disk_stops_the_recording_and_not_the_command(tmp_path: Path) -> 
 def _free(folder: Path) -> int:
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
-
-
-def _read_until(live: Live, words: str) -> str:
-    """What dipstick says up to the line with these words."""
-    assert live.process.stderr is not None
-    lines: list[str] = []
-    while not lines or words not in lines[-1]:
-        lines.append(live.process.stderr.readline())
-    return "".join(lines)
 
 
 # signals and terminals

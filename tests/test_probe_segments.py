@@ -287,6 +287,17 @@ def test_steps_are_counted_for_the_account(tmp_path: Path) -> None:
     ]
 
 
+def test_items_of_a_map_that_no_worker_ran_are_counted(tmp_path: Path) -> None:
+    """The parent knows of them by what it sent: eight crossed, six ran."""
+    parent = Segment(1).put("handoff", t=MONO, **{"from": "reward", "to": "workers"}, count=8)
+    parent.put("handoff", t=MONO, **{"from": "generate", "to": "reward"}, count=100)
+    worker = Segment(2)
+    for i in range(6):
+        worker.job(f"m.2.{i}", a=i, b=i + 1, submitted=0)
+    data, _ = converted(tmp_path, parent, worker)
+    assert data.unmatched_jobs == 2
+
+
 def test_device_times_join_their_collectives(tmp_path: Path) -> None:
     """By number, within a process; one that nobody read, and one that is no number, are not known."""
     one = (
@@ -525,7 +536,7 @@ def test_a_job_that_no_worker_spoke_of_cannot_be_placed(tmp_path: Path) -> None:
     data, sink = converted(tmp_path, Segment().job("j1", submitted=1).job("j2", submitted=2, a=3))
     assert "jobs" not in sink.tables
     assert data.unmatched_jobs == 2
-    text = "2 jobs were submitted and no worker spoke of them: when they ran is not known (no probe in the workers?)"
+    text = "2 reward jobs were submitted and no worker spoke of them: when they ran is not known (the worker was killed, or has no probe)"
     assert Note("warning", text) in data.notes
 
 

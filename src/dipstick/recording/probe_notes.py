@@ -48,9 +48,12 @@ def notes_of(data: ProbeData, overflow: int) -> list[Note]:
         text = f"{len(cut) - len(trainers)} other processes did not end by themselves: at most their last second is missing"
         notes.append(Note("info", text))
     if data.unmatched_jobs:
-        why = "when they ran is not known (no probe in the workers?)"
+        why = "when they ran is not known (the worker was killed, or has no probe)"
         notes.append(
-            Note("warning", f"{data.unmatched_jobs} jobs were submitted and no worker spoke of them: {why}")
+            Note(
+                "warning",
+                f"{data.unmatched_jobs} reward jobs were submitted and no worker spoke of them: {why}",
+            )
         )
     return notes
 

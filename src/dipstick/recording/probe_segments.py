@@ -44,6 +44,8 @@ MOST_SEGMENTS: Final = 65_000
 MOST_BYTES: Final = 4 << 30
 """Of one segment; a probe stops at its own cap long before (DIPSTICK_PROBE_MAX_MB)."""
 MOST_ANCHORS: Final = 100_000
+TO_WORKERS: Final = "workers"
+"""Where hand-overs of jobs go to; the items of a map are known to the parent by these alone."""
 MOST_COLLECTIVES: Final = 10_000
 """Of one process that wait for the device's time; a probe waits for 4,096."""
 BATCH: Final = 20_000
@@ -141,6 +143,7 @@ class _Conversion:
         self._waiting: dict[str, list[dict[str, Any]]] = {}
         self._jobs = JobBook()
         self._collectives: dict[int, dict[str, Any]] = {}
+        self._sent = 0
         self._anchors: dict[str, dict[int, Anchors]] = {}
 
     def read(self, file: SegmentFile, clock: int) -> None:
@@ -184,6 +187,8 @@ class _Conversion:
             return
         if kind == "span":
             process.saw_span(row)
+        elif kind == "handoff" and row["to"] == TO_WORKERS:
+            self._sent += row["count"] or 0
         known = {"host": process.host, "pid": process.pid, "rank": process.rank}
         row |= {column: known[column] for column in filled} | {"clock": process.clock}
         number = probe_lines.count(line.get("i")) if kind == "coll" else None
@@ -247,7 +252,7 @@ class _Conversion:
         self.data.workers = self._jobs.worker_pids()
         for row in self._jobs.rows(clocks):
             self._put("jobs", row)
-        self.data.unmatched_jobs = self._jobs.unmatched
+        self.data.unmatched_jobs = max(self._jobs.unmatched, self._sent - self._jobs.ran)
         name_roles(self.data)
         self.data.notes += notes_of(self.data, self._jobs.overflow)
         for table in list(self._waiting):

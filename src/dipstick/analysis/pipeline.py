@@ -11,6 +11,7 @@ import polars as pl
 from dipstick import phases
 from dipstick.analysis.breakdown import GpuOfRank, break_down
 from dipstick.analysis.job_dips import find_all
+from dipstick.analysis.restarts import join_restarts
 from dipstick.analysis.spans import read_lanes
 from dipstick.analysis.states import Context, StateSeries, classify
 from dipstick.analysis.stragglers import find_stragglers
@@ -70,6 +71,7 @@ def analyse(recording: Recording) -> Findings:
     whole = (0, recording.end_unix_ns - recording.start_unix_ns)
     processes = recording.table("processes")
     lanes, homeless = read_lanes(recording.table("spans"), processes)
+    lanes, restarts = join_restarts(lanes)
     bare, window = build(lanes, whole)
     meetings = meet(bare)
     timelines = paint_waits(bare, meetings)
@@ -92,7 +94,7 @@ def analyse(recording: Recording) -> Findings:
         dips=tuple(per_gpu),
         job_dips=tuple(job),
         stragglers=find_stragglers(timelines, meetings, recording.table("jobs")) if timelines else None,
-        notes=(*recording.notes, *notes, *_span_notes(timelines, homeless, processes)),
+        notes=(*recording.notes, *notes, *restarts, *_span_notes(timelines, homeless, processes)),
     )
 
 
@@ -144,7 +146,7 @@ def _owners(
         .iter_rows()
         if rank in ranks
     }
-    if owner or not ranks:
+    if owner or not ranks or not gpus:
         return owner, []
     if len(ranks) == len(gpus):
         note = Note(

@@ -56,7 +56,10 @@ def run(args: Namespace, talk: Talk) -> int:
     outcome = record(plan, lambda text: talk.say(f"dipstick: {text}"), _warn)
     if outcome.captured is not None:
         _account(outcome.captured, talk, as_json=args.json)
-        talk.next(["dipstick", "explain", str(plan.run)], "where the seconds went")
+        if outcome.captured.is_explainable:
+            talk.next(["dipstick", "explain", str(plan.run)], "where the seconds went")
+        else:
+            talk.next(["dipstick", "doctor"], "what this machine can tell")
     return outcome.status
 
 

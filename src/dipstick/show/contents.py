@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dipstick.recording.overhead import in_words
 from dipstick.show import words
 from dipstick.show.document import Bullets
 from dipstick.show.gpu_tables import busy_bars, dip_table, state_table, tenant_table
@@ -77,6 +78,12 @@ def sampling(report: Report) -> str:
     return f"{text}."
 
 
+def overhead(report: Report) -> list[tuple[str, str]]:
+    """What recording cost the run, or why that is not known; nothing for a report of no recording."""
+    cost = report.run.overhead
+    return [] if cost is None else [("overhead", words.clean(in_words(cost)))]
+
+
 def _missing(report: Report) -> Bullets | None:
     items = [
         (
@@ -91,5 +98,5 @@ def _missing(report: Report) -> Bullets | None:
 def _notes(report: Report) -> Bullets | None:
     notes = [(note.level if note.level == "warning" else "", words.clean(note.text)) for note in report.notes]
     told = sampling(report)
-    items = [*([("sampling", told)] if told else []), *notes]
+    items = [*([("sampling", told)] if told else []), *overhead(report), *notes]
     return Bullets("Notes", tuple(items)) if items else None

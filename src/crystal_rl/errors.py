@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crystal_rl.messages import Result, Span
+from dipstick.errors import DipstickError, UsageError
+
+__all__ = ["CODES", "STAGE_REWARDS", "Code", "CrystalError", "Rejection", "Stage", "UsageError", "rejected"]
 
 Stage = Literal["parse", "apply", "check", "relax", "worker"]
 
@@ -82,3 +85,7 @@ def rejected(
     return Result(
         task_id, ok=False, reward=CODES[code].reward, code=code, message=message, steps=steps, spans=spans
     )
+
+
+class CrystalError(DipstickError):
+    """A command cannot do what it was asked: what, where, what to do about it."""

@@ -33,9 +33,8 @@ class Pairs(NamedTuple):
 
 def heights(cell: Floats) -> Floats:
     """Distances between opposite faces of a cell, Å: a sphere of radius r spans ceil(r / height) images each way."""
-    inverse: Floats = np.linalg.inv(cell)
-    spans: Floats = (inverse**2).sum(axis=0) ** -0.5
-    return spans
+    inverse = np.linalg.inv(cell)
+    return np.asarray((inverse**2).sum(axis=0) ** -0.5, dtype=np.float64)
 
 
 def pairs(atoms: Atoms, radii: Floats) -> Pairs:

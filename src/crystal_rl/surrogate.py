@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from crystal_rl.errors import CrystalError, UsageError
+from crystal_rl.references import references_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,6 +83,19 @@ def load_surrogate(name: str = DEFAULT, device: str = "cpu") -> Surrogate:
         fix = _INSTALL.get(module, "install it beside crystal_rl")
         raise CrystalError(f"surrogate {name} needs {error.name}, which is not installed", fix=fix) from error
     return surrogate
+
+
+def elements_of(name: str = DEFAULT) -> frozenset[str]:
+    """The elements that a surrogate knows; of the shipped ones without loading torch.
+
+    Raises:
+        UsageError: There is no such surrogate.
+        CrystalError: It is a user's own, and its package is not installed.
+    """
+    module, model = find(name)
+    if name in SHIPPED and module != "crystal_rl.potentials.fake":
+        return frozenset(references_of(model))
+    return frozenset(load_surrogate(name).references)
 
 
 def find(name: str) -> tuple[str, str]:

@@ -106,8 +106,9 @@ class Scorer:
         return self.surrogate.device
 
     def warm_up(self) -> None:
-        """Score one small task."""
+        """Score one small task, and ask SMACT once."""
         self.evaluate(_WARM_UP)
+        properties.is_sensible("NaCl")
         self._start_energy.cache_clear()
 
     def evaluate(self, task: Task, beat: Beat | None = None) -> Result:

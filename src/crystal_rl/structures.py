@@ -88,12 +88,9 @@ def _atoms(crystal: Crystal) -> Atoms:
 
     structure = crystal.structure
     atoms = Atoms(numbers=structure.numbers, cell=structure.cell, positions=structure.positions, pbc=True)
-    atoms.info = {
-        "id": crystal.id,
-        "prototype": crystal.prototype,
-        "seed": crystal.seed,
-        "model": crystal.model,
-    }
+    atoms.info = {"id": crystal.id, "prototype": crystal.prototype, "seed": crystal.seed}
+    if crystal.model:
+        atoms.info["model"] = crystal.model
     if crystal.formation_energy is not None:
         atoms.info["formation_energy"] = round(crystal.formation_energy, 6)
     return atoms

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import sys
 import warnings
 from types import ModuleType
@@ -65,6 +66,6 @@ def _stand_in_for_nvidia_smi() -> None:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """CHGNet prints to stdout, where our answers go, and warns about its own code."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import io
 import warnings
 
 from crystal_rl.potentials.base import Potential
@@ -12,7 +12,7 @@ from crystal_rl.references import references_of
 
 def load(model: str, device: str) -> Potential:
     """The weights of 11 July 2024, the package's default."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # e3nn and torch, about each other
         from sevenn.calculator import SevenNetCalculator  # noqa: PLC0415 - inside the silence
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from random import Random
 from typing import TYPE_CHECKING
 
+from crystal_rl.lifeline import end_with
 from crystal_rl.messages import Hello, Result, Task
 from crystal_rl.pool import WorkerPool, now_ns
 
@@ -91,7 +89,7 @@ def start(plan: Plan, number: int) -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches the whole group; the trainer ends its workers
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    end_with(os.getppid())
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(plan.threads)  # before torch or numpy is imported here
     scorer = (plan.load or _load)(plan.surrogate, plan.device)
@@ -103,14 +101,6 @@ def _load(surrogate: str, device: str) -> Evaluates:
     from crystal_rl.scoring import load_scorer  # noqa: PLC0415 - ASE and torch: only in a worker
 
     return load_scorer(surrogate, device=device)
-
-
-def _die_with_parent() -> None:
-    """A worker whose trainer was killed would otherwise wait for tasks for ever, and hold its GPU memory."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def hello() -> Hello:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 HEAVY = {
     "ase",
-    "dataclasses",
     "matplotlib",
     "numpy",
     "pymatgen",

@@ -46,8 +46,8 @@ class Code:
 
 
 _ALL = (
-    Code("no_block", "parse", "no <modification> after the last </think>, or it is not closed"),
-    Code("many_blocks", "parse", "two or more <modification> blocks"),
+    Code("no_block", "parse", "no `<modification>` after the last `</think>`, or it is not closed"),
+    Code("many_blocks", "parse", "two or more `<modification>` blocks"),
     Code("too_long", "parse", "the block has more than 4,096 bytes of UTF-8"),
     Code("unsafe_xml", "parse", "`<!` or `<?` in the block: DOCTYPE, entity, comment, CDATA, instruction"),
     Code("bad_xml", "parse", "not well formed, text inside, or nested deeper than one edit"),

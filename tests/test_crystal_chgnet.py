@@ -26,11 +26,10 @@ def scorer() -> Scorer:
 
 
 def run(
-    scorer: Scorer, *edits: Edit, name: str = "rocksalt-NaCl", goal: str = "density", **more: int
+    scorer: Scorer, *edits: Edit, name: str = "rocksalt-NaCl", goal: str = "density", max_steps: int = 100
 ) -> Result:
-    return scorer.evaluate(
-        Task("c1", find(name).structure, edits, Target(goal, 2.0, 1.0), Relaxation(**more), 600.0, seed=1)
-    )
+    start, wanted = find(name).structure, Target(goal, 2.0, 1.0)
+    return scorer.evaluate(Task("c1", start, edits, wanted, Relaxation(max_steps=max_steps), 600.0, seed=1))
 
 
 def test_potassium_for_sodium_gives_sylvite(scorer: Scorer) -> None:

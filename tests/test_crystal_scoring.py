@@ -14,11 +14,26 @@ pytest.importorskip("smact", reason="needs the extra `crystal`: nox -s crystal")
 
 from ase import Atoms
 from ase.build import bulk
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crystal_rl import scoring
 from crystal_rl.atoms import from_atoms, to_atoms
 from crystal_rl.errors import CODES, CrystalError, UsageError
-from crystal_rl.messages import Limit, Relaxation, Result, Strain, Structure, Substitute, Target, Task, plain
+from crystal_rl.messages import (
+    Add,
+    Exchange,
+    Limit,
+    Relaxation,
+    Remove,
+    Result,
+    Strain,
+    Structure,
+    Substitute,
+    Target,
+    Task,
+    plain,
+)
 from crystal_rl.potentials.base import Potential
 from crystal_rl.potentials.fake import PairPotential, load
 from crystal_rl.problems import Problem, task_of
@@ -31,6 +46,8 @@ from crystal_rl.surrogate import elements_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crystal_rl.messages import Edit
+
 SALT = from_atoms(bulk("NaCl", "rocksalt", a=5.1, cubic=True))
 TITANATE = from_atoms(
     Atoms(
@@ -41,11 +58,12 @@ TITANATE = from_atoms(
     )
 )
 GOAL = Target("density", 3.0, 1.0)
+WARM = Scorer(load("fake-1", "cpu"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def scorer() -> Scorer:
-    return Scorer(load("fake-1", "cpu"))
+    return WARM
 
 
 def task(*edits: Any, **more: Any) -> Task:
@@ -180,6 +198,26 @@ def test_results_and_tasks_travel(scorer: Scorer) -> None:
         "high": 4.0,
     }
     assert plain(result)["terms"]["edits"] == 2
+
+
+elements = st.sampled_from(("Na", "Cl", "H", "Cs"))
+edits = st.one_of(
+    st.builds(Substitute, elements, elements, st.none() | st.integers(0, 9)),
+    st.builds(Exchange, elements, elements),
+    st.builds(Remove, elements, st.none() | st.integers(0, 9)),
+    st.builds(Add, elements, st.none() | st.tuples(*[st.floats(0, 0.999)] * 3)),
+    st.builds(Strain, st.sampled_from(("a", "b", "c", "all")), st.floats(-10, 10)),
+)
+
+
+@given(st.lists(edits, min_size=1, max_size=4))
+@settings(max_examples=40)
+def test_whatever_the_edits_there_is_exactly_one_result(wanted: list[Edit]) -> None:
+    """Nothing is raised; a reward is in its bounds, and either a score or a code explains it."""
+    result = WARM.evaluate(task(*wanted, relax=Relaxation(max_steps=5)))
+    assert result.ok == (result.code is None) == (result.terms is not None)
+    assert result.reward is not None
+    assert (0.04 <= result.reward <= 1.0) if result.ok else result.reward == CODES[result.code or ""].reward
 
 
 def spans(result: Result) -> list[str]:

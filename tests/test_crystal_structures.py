@@ -184,6 +184,14 @@ def test_files_that_hold_no_crystal_are_refused(tmp_path: Path, name: str, text:
     assert caught.value.where == str(path)
 
 
+def test_a_file_of_too_many_atoms_is_refused(tmp_path: Path) -> None:
+    """More than may be left after the edits: looking for their void would take all memory."""
+    path = tmp_path / "big.xyz"
+    path.write_text('65\nLattice="50 0 0 0 50 0 0 0 50"\n' + "H 0 0 0\n" * 65)
+    with pytest.raises(CrystalError, match="65 atoms; at most 64 are edited"):
+        read(path)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Absent, or no text."""
     with pytest.raises(CrystalError, match="cannot be read"):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FORMATS = {".cif": "cif", ".xyz": "extxyz", ".extxyz": "extxyz", ".vasp": "vasp", ".poscar": "vasp"}
 """What is read of a user's; ASE has formats that run code, which are not among them."""
 MAX_FILE_BYTES = 10_000_000
+MAX_ATOMS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def read(path: Path) -> Crystal:
     """The first crystal of a user's file.
 
     Raises:
-        CrystalError: It cannot be read, or holds no periodic crystal.
+        CrystalError: It cannot be read, holds no periodic crystal, or more than 64 atoms.
     """
     kind = FORMATS.get(path.suffix.lower())
     if kind is None:
@@ -133,6 +134,8 @@ def read(path: Path) -> Crystal:
     atoms = _first(text, kind, path)
     if not len(atoms) or atoms.cell.rank < 3:  # noqa: PLR2004 - space has three dimensions
         raise CrystalError("no crystal: it has no atoms or no three cell vectors", where=str(path))
+    if len(atoms) > MAX_ATOMS:
+        raise CrystalError(f"{len(atoms)} atoms; at most {MAX_ATOMS} are edited", where=str(path))
     return Crystal(path.stem, str(atoms.get_chemical_formula()), "", from_atoms(atoms))
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import PrinterCallback
+from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
 from crystal_rl.constrain import answer_pattern
@@ -70,6 +72,7 @@ def make_trainer(
         callbacks: Of Hugging Face's Trainer.
     """
     has_gpu = torch.cuda.is_available()
+    logging.disable_progress_bar()  # one per rank, for a second
     if settings.engine == "vllm" and not has_gpu:
         keep_float32_in_vllm()
     trainer = CrystalTrainer(
@@ -80,6 +83,7 @@ def make_trainer(
         peft_config=adapter(settings),
         callbacks=callbacks,
     )
+    trainer.remove_callback(PrinterCallback)  # ours says it in one line
     trainer.transfer_mib = settings.transfer
     return trainer
 
@@ -129,6 +133,7 @@ def arguments(settings: Settings, elements: Collection[str], *, has_gpu: bool) -
         "model_init_kwargs": {"dtype": "float32" if is_float32 else "bfloat16"},
         "gradient_checkpointing": False,
         "dataloader_pin_memory": has_gpu,
+        "ddp_find_unused_parameters": False,
         "save_strategy": "steps" if settings.save_steps else "no",
         "save_steps": settings.save_steps or settings.steps,
         "save_total_limit": settings.keep,

@@ -73,9 +73,10 @@ class Account:
     levels: dict[tuple[str, int], Level] = field(default_factory=dict)
     _last: dict[tuple[str, str, int], int] = field(default_factory=dict)
     _distances: list[pl.Series] = field(default_factory=list)
+    _gaps: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     _kept: int = 0
     _longest: int = 0
-    _late_gaps: int = 0
+    _by_key: dict[tuple[str, str, int], list[pl.Series]] = field(default_factory=dict)
 
     def saw(self, table: str, frame: pl.DataFrame, times: tuple[str, ...]) -> None:
         """Count rows that go into a table (``times``: its time columns that the frame has)."""
@@ -109,9 +110,10 @@ class Account:
         self._longest = max(self._longest, longest if isinstance(longest, int) else 0)
         if self._kept < KEPT_DISTANCES:
             self._distances.append(distances)
+            self._by_key.setdefault(key, []).append(distances)
             self._kept += len(distances)
         elif (usual := self.interval_ns) is not None:
-            self._late_gaps += int((distances > GAP_FACTOR * usual).sum())
+            self._gaps[key] += int((distances > GAP_FACTOR * usual).sum())
 
     @property
     def interval_ns(self) -> int | None:
@@ -121,11 +123,12 @@ class Account:
 
     @property
     def gaps(self) -> int:
-        """How often the next row came later than ``GAP_FACTOR`` times the usual distance."""
+        """How often the next row came later than ``GAP_FACTOR`` times the usual distance, on the worst GPU."""
         usual = self.interval_ns
         if not usual:
             return 0
-        return int((pl.concat(self._distances) > GAP_FACTOR * usual).sum()) + self._late_gaps
+        kept = {key: int((pl.concat(d) > GAP_FACTOR * usual).sum()) for key, d in self._by_key.items()}
+        return max(many + self._gaps[key] for key, many in kept.items())
 
     def plain(self) -> dict[str, Any]:
         """As it is stored in the manifest and printed with ``--json``; seconds as floats."""

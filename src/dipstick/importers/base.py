@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import stat
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,7 +109,10 @@ class Head:
     @cached_property
     def lines(self) -> list[str]:
         """Whole lines of the text; carriage returns end a line too. A last line that may be cut is left out."""
-        lines = self.text.splitlines()
+        lines = re.split(
+            r"\r\n|\n|\r", self.text
+        )  # not splitlines: it also splits at form feeds and the like
+        lines = lines[:-1] if lines and not lines[-1] else lines
         whole = len(self.data) < HEAD_BYTES or self.text.endswith(("\n", "\r")) or len(lines) <= 1
         return lines if whole else lines[:-1]
 
@@ -120,6 +124,7 @@ class Sink:
         account: Of this file.
         put: Takes finished rows: table and frame.
         number: Clock number for times that are not Unix time; placed on the axis when all files are read.
+        view: Which file of the import it is: rows of two files with the same time are two rows.
         progress: Is told how many bytes of the file are done.
     """
 
@@ -129,11 +134,13 @@ class Sink:
         put: Callable[[str, pl.DataFrame], None],
         *,
         number: int = 1,
+        view: int = 1,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.account = account
         self._put = put
         self._number = number
+        self._view = view
         self._progress = progress
 
     @property
@@ -153,6 +160,8 @@ class Sink:
         if "host" in TABLES[table]:
             named = pl.col("host").fill_null(self.host) if "host" in frame.columns else pl.lit(self.host)
             frame = frame.with_columns(named.alias("host"))
+        if table == "gpu" and self._view > 1 and "source" in frame.columns:
+            frame = frame.with_columns(pl.col("source") + str(self._view))
         if self.account.clock != "unix" and TIME_COLUMNS[table]:
             frame = frame.with_columns(pl.lit(self._number, dtype=pl.UInt16).alias("clock"))
         self.account.saw(table, frame, tuple(c for c in TIME_COLUMNS[table] if c in frame.columns))

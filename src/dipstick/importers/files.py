@@ -172,8 +172,17 @@ def _import(
     ]
     writers = [first, *others]
     try:
-        for source, account, writer in zip(sources, accounts, writers, strict=True):
-            read_one(source, Sink(account, writer.append, progress=_told(source.path, progress)), options)
+        for view, (source, account, writer) in enumerate(
+            zip(sources, accounts, writers, strict=True), start=1
+        ):
+            sink = Sink(account, writer.append, view=view, progress=_told(source.path, progress))
+            read_one(source, sink, options)
+        if all(account.first_ns is None for account in accounts):
+            raise ImportFormatError(
+                "it holds no times: nothing in it can be put on a time axis.",
+                where=", ".join(account.file for account in accounts),
+                fix="Import it together with what has times: nvidia-smi's CSV, a .wandb file, W&B's system metrics.",
+            )
         places = place(accounts, options)
         notes = _leave_out(accounts, writers)
         _finish(accounts, places, writers)

@@ -28,6 +28,7 @@ class Options:
         time_format: How times are written (``strptime``); found out if empty.
         gpus: Number of GPUs in files whose rows do not name them; None: found out.
         wishes: ``--bind``.
+        run: Which run, in files that hold several; empty: there must be one.
     """
 
     format: str = ""
@@ -37,6 +38,7 @@ class Options:
     time_format: str = ""
     gpus: int | None = None
     wishes: tuple[Wish, ...] = ()
+    run: str = ""
 
 
 def parse_zone(text: str) -> tzinfo:

@@ -13,7 +13,20 @@ if TYPE_CHECKING:
 
     from dipstick.importers.base import Importer
 
-IMPORTERS: Final = ("trace_folder",)
+IMPORTERS: Final = (
+    "trace_folder",
+    "trace_file",
+    "smi_csv",
+    "dmon",
+    "pmon",
+    "smi_table",
+    "amd_csv",
+    "wandb_export",
+    "prometheus",
+    "dcgm_text",
+    "generic",
+    "table_csv",
+)
 """Modules of this package, one a format; imported only when something is imported. On a tie the first one reads."""
 
 SURE_ENOUGH: Final = 0.2

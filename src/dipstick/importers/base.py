@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import stat
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -85,11 +86,14 @@ class Head:
         """The first bytes, unpacked if it is a gzip file."""
         if not self.raw.startswith(b"\x1f\x8b"):
             return self.raw
+        found = b""
         try:
             with gzip.open(self.path) as stream:
-                return stream.read(HEAD_BYTES)
-        except (OSError, EOFError, ValueError):
-            return b""
+                while len(found) < HEAD_BYTES and (more := stream.read(4096)):
+                    found += more
+        except (OSError, EOFError, zlib.error):
+            return found  # a cut file: what comes before tells as much
+        return found
 
     @cached_property
     def text(self) -> str:

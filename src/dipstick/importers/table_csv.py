@@ -33,7 +33,10 @@ def sniff(head: Head) -> float:
         return 0.25 if sum(values) >= 0.9 * len(values) else 0.0
     told = [named(name) for name in layout.names]
     metric = any((n.meaning in MEANINGS and MEANINGS[n.meaning].table) or n.gpu is not None for n in told)
-    return 0.6 if metric else 0.0
+    open_one = any(n.sure == "ambiguous" or n.meaning == "gpu" for n in told) and any(
+        n.meaning == "time" for n in told
+    )
+    return 0.6 if metric else 0.3 if open_one else 0.0
 
 
 def read(path: Path, options: Options, sink: Sink) -> None:

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHUNK: Final = 16 << 20
+_GZIP_PIECE: Final = 1 << 16
 LONGEST_LINE: Final = 64 << 20
 """A line longer than this is no log; it must not fill the memory."""
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def open_plain(path: Path) -> Iterator[tuple[IO[bytes] | gzip.GzipFile, IO[bytes]]]:
     """The file unpacked, and the file itself (to tell how far it is read)."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
@@ -29,7 +30,7 @@ def open_plain(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
             yield raw, raw
             return
         with gzip.GzipFile(fileobj=raw) as plain:
-            yield plain, raw  # type: ignore[misc] # GzipFile reads bytes
+            yield plain, raw
 
 
 def chunks(
@@ -63,7 +64,9 @@ def chunks(
             yield rest + b"\n", raw.tell()
 
 
-def _decoded(stream: IO[bytes], size: int, damage: Callable[[str], None] | None) -> Iterator[bytes]:
+def _decoded(
+    stream: IO[bytes] | gzip.GzipFile, size: int, damage: Callable[[str], None] | None
+) -> Iterator[bytes]:
     """Blocks as UTF-8, lone carriage returns as line ends, byte-order mark gone; a damaged gzip ends early."""
     first = _read(stream, size, damage)
     wide = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -76,13 +79,20 @@ def _decoded(stream: IO[bytes], size: int, damage: Callable[[str], None] | None)
         data = _read(stream, size, damage)
 
 
-def _read(stream: IO[bytes], size: int, damage: Callable[[str], None] | None) -> bytes:
-    try:
+def _read(stream: IO[bytes] | gzip.GzipFile, size: int, damage: Callable[[str], None] | None) -> bytes:
+    """A block; of a damaged gzip file, what could be unpacked (the next block is then empty)."""
+    if not isinstance(stream, gzip.GzipFile):
         return stream.read(size)
+    found: list[bytes] = []
+    left = size
+    try:
+        while left > 0 and (more := stream.read1(min(left, _GZIP_PIECE))):
+            found.append(more)
+            left -= len(more)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        if damage is not None:
+        if damage is not None and found:
             damage(f"the gzip file is damaged or cut ({error}); what comes before is used")
-        return b""
+    return b"".join(found)
 
 
 def _last_end(data: bytes, *, quoted: bool) -> int:

@@ -80,6 +80,7 @@ class Samples:
         self._last: dict[int, int] = {}
         self._gpus: dict[tuple[str, int], _Gpu] = {}
         self._window: int | None = None
+        self._distance: int | None = None
         self._is_probed = False
 
     def add(self, frame: pl.DataFrame) -> None:
@@ -179,7 +180,7 @@ class Samples:
     def _spread(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Rows with the same whole second, evenly over it; the last second waits for the next batch."""
         if self._held is not None:
-            frame = pl.concat([self._held, frame], how="vertical_relaxed")
+            frame = pl.concat([self._held, frame], how="diagonal_relaxed")
         last = pl.col("t_ns") >= pl.col("t_ns").max() - SECOND_NS + 1
         self._held = frame.filter(last)
         return _evenly(frame.filter(~last))
@@ -217,7 +218,8 @@ class Samples:
             found = found.with_columns(pl.lit("poll").alias("source"))
         if "window_ns" in keys or table == "gpu_process":
             return found
-        window = self._window if table == "gpu" else _distance(rows)
+        self._distance = _distance(rows) or self._distance
+        window = self._window if table == "gpu" else self._distance
         return found.with_columns(pl.lit(window, dtype=pl.Int64).alias("window_ns"))
 
     def _describe(self, frame: pl.DataFrame) -> None:

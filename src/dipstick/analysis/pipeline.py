@@ -106,6 +106,7 @@ def _gpus(
     names = {
         (host or "", gpu): name or ""
         for host, gpu, name in recording.table("gpus").select("host", "gpu", "name").iter_rows()
+        if name is not None  # of several files that show a GPU, one may know its name
     }
     events = recording.table("events")
     gpus = []

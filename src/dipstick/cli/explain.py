@@ -8,6 +8,7 @@ everything that was found. With -o all of it is written to files, in the format 
 from __future__ import annotations
 
 import sys
+from argparse import BooleanOptionalAction
 
 from dipstick.cli.claims import fails
 from dipstick.cli.options import finite, positive
@@ -47,6 +48,11 @@ def add_output_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         help="write .html, .md or .json; can be repeated",
+    )
+    parser.add_argument(
+        "--redact",
+        action=BooleanOptionalAction,
+        help="replace host names, user names, paths and command lines in files; default: in all but .json",
     )
     parser.add_argument("--repo", metavar="PATH", help="a checkout of the training code: read, never run")
     parser.add_argument(
@@ -119,12 +125,13 @@ def show(run: str, args: Namespace, talk: Talk) -> Report:
     targets = [
         _target(name, force=args.force) for name in args.output
     ]  # before any work: a typo costs nothing
-    from dipstick import explain  # noqa: PLC0415 - loads Polars
+    from dipstick import explain, load  # noqa: PLC0415 - loads Polars
 
-    report = explain(run, repo=args.repo, claims_files=args.claims, claims=args.claim)
+    recording = load(run) if targets else None
+    report = explain(recording or run, repo=args.repo, claims_files=args.claims, claims=args.claim)
     zoom = _zoom(report, args)
     for path, kind in targets:
-        path.write_text(kind.render(report), encoding="utf-8")
+        path.write_bytes(kind.render(report, recording, redact=args.redact))
         talk.say(f"wrote {path}")
     if args.json:
         _answer_json(report)

@@ -1,4 +1,4 @@
-"""Reasons out: each format is a module with ``render(report) -> str``; the caller writes.
+"""Reasons out: each format is a module with ``render(report, recording) -> str | bytes``; the caller writes.
 
 Nothing heavy is imported here: a format's module is loaded when it is used.
 """
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dipstick.model import Report
+    from dipstick.show.recorded import Recorded
 
 
 class Format(NamedTuple):
@@ -24,16 +25,31 @@ class Format(NamedTuple):
         suffix: With the dot; the file name chooses by it.
         module: Where its ``render`` is.
         what: For help texts.
+        shared: Whether people pass it on: then names are left out unless somebody asks for them.
     """
 
     suffix: str
     module: str
     what: str
+    shared: bool = True
 
-    def render(self, report: Report) -> str:
-        """The whole file."""
-        render: Callable[[Report], str] = import_module(self.module).render
-        return render(report)
+    def render(
+        self, report: Report, recording: Recorded | None = None, *, redact: bool | None = None
+    ) -> bytes:
+        """The whole file.
+
+        Args:
+            report: The finding.
+            recording: What it was found in; without it, what only the recording can tell is left out.
+            redact: Replace names (:mod:`dipstick.show.redact`); None does it where the format is shared.
+        """
+        render: Callable[[Report, Recorded | None], str | bytes] = import_module(self.module).render
+        if self.shared if redact is None else redact:
+            from dipstick.show.redact import redact as hide  # noqa: PLC0415 - loads Polars
+
+            report, recording = hide(report, recording)
+        made = render(report, recording)
+        return made.encode("utf-8", "replace") if isinstance(made, str) else made
 
 
 FORMATS: dict[str, Format] = {
@@ -41,7 +57,7 @@ FORMATS: dict[str, Format] = {
     for f in (
         Format(".html", "dipstick.show.html", "a self-contained page"),
         Format(".md", "dipstick.show.markdown", "Markdown for an issue or a wiki"),
-        Format(".json", "dipstick.show.json", "the stable keys, for scripts"),
+        Format(".json", "dipstick.show.json", "the stable keys, for scripts", shared=False),
     )
 }
 

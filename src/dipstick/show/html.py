@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dipstick.show.document import Section
     from dipstick.show.lanes import Lane, Range
     from dipstick.show.palette import Ink
+    from dipstick.show.recorded import Recorded
 
 _ZOOM_COLUMNS = 80
 """As many steps are picked as a terminal of this many columns could show."""
@@ -29,7 +30,7 @@ _ZOOM_COLUMNS = 80
 _MOST_PROOFS = 50
 
 
-def render(report: Report) -> str:
+def render(report: Report, _recording: Recorded | None = None) -> str:
     """The whole page. Autoescaping is on, and the page's policy forbids scripts and requests."""
     environment = Environment(
         loader=PackageLoader("dipstick.show", "assets"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dipstick.model import Report
+    from dipstick.show.lanes import Range
     from dipstick.show.recorded import Recorded
 
 
@@ -26,15 +27,22 @@ class Format(NamedTuple):
         module: Where its ``render`` is.
         what: For help texts.
         shared: Whether people pass it on: then names are left out unless somebody asks for them.
+        drawn: Whether it is a picture, whose ``render`` also takes the suffix and the stretch to draw.
     """
 
     suffix: str
     module: str
     what: str
     shared: bool = True
+    drawn: bool = False
 
     def render(
-        self, report: Report, recording: Recorded | None = None, *, redact: bool | None = None
+        self,
+        report: Report,
+        recording: Recorded | None = None,
+        *,
+        redact: bool | None = None,
+        zoom: Range | None = None,
     ) -> bytes:
         """The whole file.
 
@@ -42,13 +50,15 @@ class Format(NamedTuple):
             report: The finding.
             recording: What it was found in; without it, what only the recording can tell is left out.
             redact: Replace names (:mod:`dipstick.show.redact`); None does it where the format is shared.
+            zoom: The stretch that a picture shows; None lets it pick typical steps.
         """
-        render: Callable[[Report, Recorded | None], str | bytes] = import_module(self.module).render
+        render: Callable[..., str | bytes] = import_module(self.module).render
         if self.shared if redact is None else redact:
             from dipstick.show.redact import redact as hide  # noqa: PLC0415 - loads Polars
 
             report, recording = hide(report, recording)
-        made = render(report, recording)
+        more = {"suffix": self.suffix, "zoom": zoom} if self.drawn else {}
+        made = render(report, recording, **more)
         return made.encode("utf-8", "replace") if isinstance(made, str) else made
 
 
@@ -62,19 +72,39 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def format_of(path: str) -> Format:
+PICTURES: dict[str, Format] = {
+    "loop": Format(".svg", "dipstick.show.loop_picture", "the step loop", drawn=True),
+    "trace": Format(
+        ".svg", "dipstick.show.trace_picture", "utilization with its phases under it", drawn=True
+    ),
+}
+"""By name; each can be an .svg and a .png."""
+PICTURE_SUFFIXES = (".svg", ".png")
+
+
+def format_of(path: str, picture: str | None = None) -> Format:
     """The format that a file name asks for.
+
+    Args:
+        path: Its suffix picks the format. A picture whose name has ``loop`` in it is the loop, any other one the trace.
+        picture: A name in ``PICTURES``, whatever the file is called.
 
     Raises:
         UsageError: No format has this suffix; the message lists those there are.
     """
-    suffix = PurePath(path).suffix.lower()
+    name = PurePath(path)
+    suffix = name.suffix.lower()
+    if suffix in PICTURE_SUFFIXES:
+        chosen = picture or ("loop" if "loop" in name.stem.lower() else "trace")
+        return PICTURES[chosen]._replace(suffix=suffix)
     if suffix in FORMATS:
         return FORMATS[suffix]
+    known = [f"{f.suffix} ({f.what})" for f in FORMATS.values()]
+    pictures = " or ".join(PICTURE_SUFFIXES)
     raise UsageError(
         f"no format has the suffix {suffix!r}"
         if suffix
         else "the file name has no suffix to pick a format by",
         where=path,
-        fix="use one of: " + ", ".join(f"{f.suffix} ({f.what})" for f in FORMATS.values()),
+        fix=f"use one of: {', '.join(known)}, {pictures} (a picture: loop.svg, trace.png)",
     )

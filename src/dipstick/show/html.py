@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dipstick.show import page
+from dipstick.show import loop_picture, page
 from dipstick.show.contents import headline, sections, title
 from dipstick.show.document import Bars, Bullets, Table, Verdicts
+from dipstick.show.drawing import svg
 from dipstick.show.lanes import lanes, typical, whole
 from dipstick.show.palette import HOLLOW, PHASE_BY_CODE, PHASE_INKS, STATE_BY_CODE, STATE_INKS, VERDICT_INKS
 from dipstick.show.step_bars import step_bars
@@ -84,6 +85,7 @@ def _context(report: Report, recording: Recorded | None) -> dict[str, Any]:
         "phase_inks": list(PHASE_INKS.values()),
         "state_inks": list(STATE_INKS.values()),
         "hollow": HOLLOW,
+        "loop": _loop(report, recording),
         "bars": step_bars(report),
         **_tracks(report, recording),
     }
@@ -113,6 +115,15 @@ def _tracks(report: Report, recording: Recorded | None) -> dict[str, Any]:
         "script": ours,
         "licence": asset("vendor/uPlot.LICENSE"),
     }
+
+
+def _loop(report: Report, recording: Recorded | None) -> Markup | None:
+    """The step loop, where there is one."""
+    return (
+        svg(loop_picture.draw(report, recording), inline=True)
+        if report.phases and report.tracks.ranks
+        else None
+    )
 
 
 def _kind(section: Section) -> str:

@@ -10,6 +10,7 @@ from dipstick.show.document import Bullets
 from dipstick.show.gpu_tables import busy_bars, dip_table, state_table, tenant_table
 from dipstick.show.judged import check_section, claim_section, what_if_table
 from dipstick.show.step_tables import phase_table, rank_table, state_of_phase_table, wait_table, worker_table
+from dipstick.show.wait_tables import spike_tables, wait_matrix
 
 if TYPE_CHECKING:
     from dipstick.model import Report
@@ -49,10 +50,12 @@ def _gpu_and_phase(report: Report) -> list[Section | None]:
 def _steps(report: Report) -> list[Section | None]:
     found = report.stragglers
     return [
+        wait_matrix(report.phases) if report.phases else None,
         wait_table(report.phases) if report.phases else None,
         rank_table(found) if found else None,
         worker_table(found) if found else None,
         dip_table(report),
+        *spike_tables(report),
     ]
 
 

@@ -16,11 +16,12 @@ from dipstick.show.receipts import as_json, run_word
 if TYPE_CHECKING:
     from dipstick.judgement import Check, Claim, Receipt, Verdict
     from dipstick.model import Breakdown, Dip, GpuStates, PhaseRow, Report, RunInfo, Stragglers
+    from dipstick.show.recorded import Recorded
 
 SCHEMA_VERSION = 1
 
 
-def render(report: Report) -> str:
+def render(report: Report, _recording: Recorded | None = None) -> str:
     """The whole document, indented, keys in the contract's order."""
     return json.dumps(document(report), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 

@@ -71,3 +71,22 @@ def test_an_unknown_name_lists_the_names(
     monkeypatch.setattr(sys, "argv", ["bench", "nope"])
     assert bench.main() == 2
     assert capsys.readouterr().err.split() == ["help", "sample", "reader", "day"]
+
+
+def test_the_day_is_judged_in_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The analyses against a scan of the same files, and the whole against the analyses."""
+    seen: list[tuple[list[str], list[str], float]] = []
+
+    def compare(
+        what: str, command: list[str], _reference: str, reference_command: list[str], **limits: float
+    ) -> bench.Result:
+        assert limits["peak_limit_mib"] == 4096, what
+        seen.append((command, reference_command, limits["ratio_limit"]))
+        return result(ratio=1.0, peak_mib=1.0)
+
+    monkeypatch.setattr(bench, "compare", compare)
+    monkeypatch.setattr(bench, "synthetic", lambda *_: "folder")
+    list(bench.bench_day())
+    (spine, scan, over_scan), (whole, reference, over_spine) = seen
+    assert (bench.SPINE in spine, bench.SCAN in scan, over_scan) == (True, True, 15)
+    assert (whole[1:3], reference, over_spine) == (["explain", "--quiet"], spine, 2)

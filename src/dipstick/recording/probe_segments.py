@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +25,7 @@ from dipstick.recording.parts import Part, Source
 from dipstick.recording.probe_clock import align, fit
 from dipstick.recording.probe_jobs import JobBook
 from dipstick.recording.rows import to_frame
+from dipstick.recording.tail import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -56,6 +56,13 @@ class SegmentFile:
     path: Path
     host: str
     pid: int
+
+    def status(self) -> os.stat_result | None:
+        """The file's size and times; None where it is gone (the run has just ended)."""
+        try:
+            return self.path.lstat()
+        except OSError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +259,7 @@ class _Conversion:
             self.data.skipped["an anchor without both times, or one too many"] += 1
         else:
             mine.append((mono, unix))
-            costs = {name: probe_lines.count(line.get(name)) for name in _COSTS}
-            process.cost |= {name: value for name, value in costs.items() if value is not None}
+            take_cost(line, process)
 
     def _put(self, table: str, row: dict[str, Any]) -> None:
         rows = self._waiting.setdefault(table, [])
@@ -309,7 +315,7 @@ def _take_fact(line: Line, process: ProbeProcess) -> bool:
     """Lines about the process itself; whether it was one."""
     kind = line["k"]
     if kind == "meta":
-        _take_meta(line, process)
+        take_meta(line, process)
     elif kind == "hooks":
         _take_hooks(line, process)
     elif kind == "dropped":
@@ -319,11 +325,19 @@ def _take_fact(line: Line, process: ProbeProcess) -> bool:
     elif kind == "end":
         process.ended = True
     else:
-        return False
+        return bool(
+            kind == "open"
+        )  # what a process is inside of: for a live view; its span comes when it ends
     return True
 
 
-def _take_meta(line: Line, process: ProbeProcess) -> None:
+def take_cost(line: Line, process: ProbeProcess) -> None:
+    """What the probe has cost by an anchor."""
+    costs = {name: probe_lines.count(line.get(name)) for name in _COSTS}
+    process.cost |= {name: value for name, value in costs.items() if value is not None}
+
+
+def take_meta(line: Line, process: ProbeProcess) -> None:
     """May come again when more is known (the rank, after the process group exists): what it does not say stays."""
     process.rank = _known(probe_lines.small(line.get("rank")), process.rank)
     process.local_rank = _known(probe_lines.small(line.get("local_rank")), process.local_rank)
@@ -357,11 +371,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     Raises:
         OSError: It can't be opened, or is no regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(0, "it is no regular file")
-    return _read(descriptor)
+    return _read(open_regular(path))
 
 
 def _read(descriptor: int) -> Iterator[bytes]:

@@ -111,6 +111,13 @@ def converted(folder: Path, *segments: Segment) -> tuple[ProbeData, Sink]:
 # lines
 
 
+def test_an_open_span_is_no_row_and_no_trouble(tmp_path: Path) -> None:
+    """It is for a live view; the span itself comes when it ends."""
+    segment = Segment().put("open", n="generate", a=MONO, tid=1).span("generate", 0, 2)
+    data, sink = converted(tmp_path, segment)
+    assert (sink.seconds("spans", "name", "t1_ns"), dict(data.skipped)) == ([("generate", 2.0)], {})
+
+
 def test_a_span_becomes_a_row(tmp_path: Path) -> None:
     """Every field in its column; what has none goes to ``detail``; host, pid and rank are the segment's."""
     segment = Segment(rank=3).span(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import polars as pl
@@ -32,6 +32,13 @@ COPY_PHASES = ("weight_sync", "checkpoint")
 COPY_EVENTS = ("weight_sync", "checkpoint", "sleep", "wake")
 USED_MEAN_PCT = 1.0
 NOT_UNDERSTOOD = ("MIG", "AMD", "Instinct", "Radeon")
+
+
+class Tables(Protocol):
+    """What has tables as the schema names them."""
+
+    def table(self, name: str) -> pl.DataFrame:
+        """One of them, times in ns since the recording's start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def analyse(recording: Recording) -> Findings:
     bare, window = build(lanes, whole)
     meetings = meet(bare)
     timelines = paint_waits(bare, meetings)
-    gpus, notes = _gpus(recording, processes, timelines, window)
+    gpus, notes = find_gpus(recording, processes, timelines, window)
     of_rank = _of_rank(gpus)
     found = break_down(timelines, meetings, of_rank) if timelines else None
     by_rank = {t.rank: t for t in timelines}
@@ -98,9 +105,17 @@ def analyse(recording: Recording) -> Findings:
     )
 
 
-def _gpus(
-    recording: Recording, processes: pl.DataFrame, timelines: Sequence[RankTimeline], window: tuple[int, int]
+def find_gpus(
+    recording: Tables, processes: pl.DataFrame, timelines: Sequence[RankTimeline], window: tuple[int, int]
 ) -> tuple[list[Gpu], list[Note]]:
+    """Signals and states of every GPU, and which rank it belongs to.
+
+    Args:
+        recording: A recording, or a part of one.
+        processes: Who runs where.
+        timelines: Ranks with their waits painted in.
+        window: Where idle power is learned.
+    """
     signals = read_signals(recording.table("gpu"), recording.table("gpu_counters"))
     owner, notes = _owners([(s.host, s.gpu) for s in signals], processes, timelines)
     names = {

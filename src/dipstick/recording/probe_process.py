@@ -166,7 +166,7 @@ def take_fact(line: Line, process: ProbeProcess) -> bool:
     """Lines about the process itself; whether it was one."""
     kind = line["k"]
     if kind == "meta":
-        _take_meta(line, process)
+        take_meta(line, process)
     elif kind == "hooks":
         _take_hooks(line, process)
     elif kind == "dropped":
@@ -176,12 +176,12 @@ def take_fact(line: Line, process: ProbeProcess) -> bool:
     elif kind == "end":
         process.ended = True
     else:
-        return False
+        return bool(kind == "open")  # what it is inside of, for a live view; its span comes when it ends
     return True
 
 
-def _take_meta(line: Line, process: ProbeProcess) -> None:
-    """May come again when more is known (the rank, after the process group exists): what it does not say stays."""
+def take_meta(line: Line, process: ProbeProcess) -> None:
+    """Who the process is. May come again when more is known (the rank, after the process group exists): what it does not say stays."""
     process.ppid = _known(probe_lines.small(line.get("ppid")), process.ppid)
     process.rank = _known(probe_lines.small(line.get("rank")), process.rank)
     process.local_rank = _known(probe_lines.small(line.get("local_rank")), process.local_rank)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +26,7 @@ from dipstick.recording.probe_jobs import JobBook
 from dipstick.recording.probe_notes import notes_of, step_notes
 from dipstick.recording.probe_process import ProbeData, ProbeProcess, name_roles, process_rows, take_fact
 from dipstick.recording.rows import to_frame
+from dipstick.recording.tail import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -59,6 +59,13 @@ class SegmentFile:
     path: Path
     host: str
     pid: int
+
+    def status(self) -> os.stat_result | None:
+        """The file's size and times; None where it is gone (the run has just ended)."""
+        try:
+            return self.path.lstat()
+        except OSError:
+            return None
 
 
 def segment_files(folder: Path) -> list[SegmentFile]:
@@ -265,11 +272,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     Raises:
         OSError: It can't be opened, or is no regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(0, "it is no regular file")
-    return _read(descriptor)
+    return _read(open_regular(path))
 
 
 def _read(descriptor: int) -> Iterator[bytes]:

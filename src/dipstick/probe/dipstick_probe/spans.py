@@ -36,6 +36,10 @@ _SPAN = encode.span
 HERE = __file__.rpartition("spans.py")[0]
 
 
+OPEN: dict[int, Span] = {}
+"""The innermost open span of each thread, for the writer's thread to tell what takes long (see ``opened``)."""
+
+
 class Span:
     """One interval. Times are ``time.monotonic_ns``; nothing here raises into the code it measures.
 
@@ -48,10 +52,12 @@ class Span:
         parent: The span around it.
         step: ``global_step`` when it was opened.
         owner: The ``marks.UserSpan`` that opened it, None for hooks.
+        tid: The thread that opened it.
     """
 
     __slots__ = (
         "_generation", "_token", "a", "extra", "file", "line", "name", "owner", "parent", "phase", "step",
+        "tid",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +78,9 @@ class Span:
         self.parent = CURRENT.get()
         self.step = state.step
         self._generation = state.generation
-        self._token = CURRENT.set(self)
+        self._token: Any = CURRENT.set(self)
+        self.tid = tid = thread_id()
+        OPEN[tid] = self
         self.a = monotonic_ns()
         return self
 
@@ -83,17 +91,28 @@ class Span:
             CURRENT.reset(self._token)
         except (
             ValueError,
+            TypeError,
             RuntimeError,
         ):  # closed in another context, or twice: generators and callbacks may
             CURRENT.set(self.parent)
-        parent = self.parent
+        self._token = None
+        parent, tid = self.parent, self.tid
+        if parent is not None and parent.tid == tid:
+            OPEN[tid] = parent
+        else:
+            OPEN.pop(tid, None)
         put = (
             STATE.put if self._generation == STATE.generation else _forget
         )  # a fork's child drops its parent's
         put((
-            _SPAN, self.name, self.a, b, thread_id(), self.step,
+            _SPAN, self.name, self.a, b, tid, self.step,
             parent.name if parent is not None else None, self.phase, self.file, self.line, self.extra,
         ))  # fmt: skip
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened and not closed."""
+        return self.a != 0 and self._token is not None
 
     def add(self, **extra: Any) -> None:
         """Attach numbers; they are written with the span."""

@@ -25,6 +25,12 @@ def test_limits(ratio: float, peak_mib: float, within: bool) -> None:  # noqa: F
     assert result(ratio=ratio, peak_mib=peak_mib).is_within is within
 
 
+@pytest.mark.parametrize(("limit", "within"), [(None, True), (80.0, True), (30.0, False)])
+def test_a_cost_is_judged_by_its_ratio(limit: float | None, within: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """The microseconds depend on the machine."""
+    assert bench.Cost("a span", "2.8 µs", "an empty call", 36.0, limit).is_within is within
+
+
 def test_the_memory_is_the_childs_peak() -> None:
     """A child that held 256 MiB for a moment is charged for them; an idle one is not."""
     full = [sys.executable, "-c", "x = b'1' * (256 << 20); del x"]
@@ -70,7 +76,7 @@ def test_an_unknown_name_lists_the_names(
     """Exit status 2, nothing measured."""
     monkeypatch.setattr(sys, "argv", ["bench", "nope"])
     assert bench.main() == 2
-    assert capsys.readouterr().err.split() == ["help", "sample", "reader", "day"]
+    assert capsys.readouterr().err.split() == ["help", "sample", "reader", "day", "probe", "peers", "sampler"]
 
 
 def test_the_day_is_judged_in_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:

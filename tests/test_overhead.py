@@ -45,6 +45,13 @@ def test_self_time_is_rows_hooks_and_writer() -> None:
     assert self_ns({}) is None
 
 
+def test_a_process_that_recorded_nothing_cost_next_to_nothing() -> None:
+    """It never timed a span, and said at its end that there was no row; one that was killed did not."""
+    idle = {"rows": 0, "span_ns": 0, "hook_ns": 100, "writer_ns": 50}
+    assert self_ns(idle | {"ended": True}) == 150
+    assert self_ns(idle | {"ended": False}) is None
+
+
 def test_the_share_is_that_of_a_step() -> None:
     """1 ms in each step of 4 s is 0.025 %; the sampler's start is not part of its share."""
     found = overhead([probe()], [SAMPLER], 400.0)

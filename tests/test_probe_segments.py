@@ -287,6 +287,7 @@ def test_steps_are_counted_for_the_account(tmp_path: Path) -> None:
             "role": "trainer",
             "steps": 2,
             "step_ns": 5 * S,
+            "ended": False,
             "rows": 3,
             "span_ns": 2000,
             "hook_ns": 10,

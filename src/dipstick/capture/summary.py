@@ -68,7 +68,7 @@ def _facts(c: Captured, probe_off: str | None) -> Iterator[tuple[str, str]]:
     if c.hooks:
         yield "hooks", _hooks(c)
     yield "rewards", _rewards(c)
-    yield "overhead", _overhead(c)
+    yield "overhead", in_words(c.overhead, with_start=True)
     for text in (c.trouble, *c.notes):
         if text:
             yield "missing", text
@@ -154,15 +154,6 @@ def _rewards(c: Captured) -> str:
         if jobs
         else "no job of a worker pool was seen"
     )
-
-
-def _overhead(c: Captured) -> str:
-    """Shares of a step and of a core; what starting the sampler took is apart, for it is over before it matters."""
-    sampler = c.overhead.sampler
-    start = (
-        f" (and {sampler.start_cpu_s:.1f} s of CPU to start it)" if sampler and sampler.start_cpu_s else ""
-    )
-    return in_words(c.overhead) + start
 
 
 def _wrapped(label: str, text: str) -> list[str]:

@@ -115,6 +115,7 @@ def record(plan: Plan, say: Say, warn: Say) -> Outcome:
     host = socket.gethostname() or "localhost"
     with SignalQueue() as queue:
         writer = open_recording(plan, host)
+        say(f"recording into {plan.run}")
         sampler = _start_sampler(plan, host, warn)
         began = time.time_ns()
         try:

@@ -62,14 +62,14 @@ def _facts(manifest: Manifest, prefix: str) -> list[dict[str, Any]]:
 
 
 def self_ns(account: Account) -> int | None:
-    """Nanoseconds that a probe took in its process; None before it has timed a span.
+    """Nanoseconds that a probe took in its process; None before it has timed a span, which the first row makes it do.
 
     Worked example: 60 rows at 3 us, 1 ms of hooks and 0.4 ms of the writer are 1.58 ms.
     """
     span, rows = count(account.get("span_ns")), count(account.get("rows"))
-    if not span or rows is None:
+    if rows is None or (not span and (rows or account.get("ended") is not True)):
         return None
-    return rows * span + (count(account.get("hook_ns")) or 0) + (count(account.get("writer_ns")) or 0)
+    return rows * (span or 0) + (count(account.get("hook_ns")) or 0) + (count(account.get("writer_ns")) or 0)
 
 
 def _probe(accounts: Sequence[Account], seconds: float | None) -> ProbeCost | None:
@@ -119,14 +119,20 @@ def _sampler(accounts: Iterable[Account]) -> SamplerCost | None:
     return max(found, key=lambda cost: cost.core_pct, default=None)
 
 
-def in_words(cost: Overhead) -> str:
+def in_words(cost: Overhead, *, with_start: bool = False) -> str:
     """``probe 1.6 ms a step of 8.2 s on rank 0 (0.02 %; 60 events a step); sampler 1.0 % of one core``.
 
     What is not known is said, with the reason.
+
+    Args:
+        cost: What recording cost.
+        with_start: Also what starting the sampler took, which is over before it matters.
     """
     told = [_probe_words(cost.probe)] if cost.probe else []
     if cost.sampler:
-        told.append(f"sampler {share(cost.sampler.core_pct)} of one core")
+        start = cost.sampler.start_cpu_s if with_start else 0.0
+        more = f" (and {start:.1f} s of CPU to start it)" if start else ""
+        told.append(f"sampler {share(cost.sampler.core_pct)} of one core{more}")
     if cost.because:
         missing = [name for name, known in (("probe", cost.probe), ("sampler", cost.sampler)) if not known]
         who = "" if len(missing) == 2 else f"{missing[0]} "  # noqa: PLR2004 - both of them

@@ -85,6 +85,7 @@ class ProbeProcess:
             "role": self.role,
             "steps": self.steps,
             "step_ns": self.step_ns,
+            "ended": self.ended,
             **self.cost,
         }
 

@@ -77,9 +77,10 @@ class Span:
         state = STATE
         self.parent = CURRENT.get()
         self.step = state.step
-        self._generation = state.generation
+        self._generation = generation = state.generation
         self._token: Any = CURRENT.set(self)
-        self.tid = tid = thread_id()
+        here = _THREAD
+        self.tid = tid = here.tid if here.generation == generation else thread_id()
         OPEN[tid] = self
         self.a = monotonic_ns()
         return self
@@ -87,6 +88,7 @@ class Span:
     def close(self, b: int = 0) -> None:
         """Stop the clock, hand over the row, and make the parent current again."""
         b = b or monotonic_ns()
+        parent = self.parent
         try:
             CURRENT.reset(self._token)
         except (
@@ -94,9 +96,9 @@ class Span:
             TypeError,
             RuntimeError,
         ):  # closed in another context, or twice: generators and callbacks may
-            CURRENT.set(self.parent)
+            CURRENT.set(parent)
         self._token = None
-        parent, tid = self.parent, self.tid
+        tid = self.tid
         if parent is not None and parent.tid == tid:
             OPEN[tid] = parent
         else:
@@ -147,20 +149,23 @@ def scalar(name: str, value: float, *, step: int | None = None, at_ns: int | Non
     STATE.put((encode.line, "scalar", fields))
 
 
-_internal: dict[tuple[str, tuple[str, ...]], bool] = {}
+_internal: dict[tuple[str, ...], dict[str, bool]] = {(): {}}
 
 
 def caller(frame: FrameType | None, skip: tuple[str, ...] = ()) -> tuple[str | None, int | None]:
     """File and line of the nearest frame outside the probe, contextlib and the files that end in ``skip``."""
+    seen = _internal.get(skip)
+    if seen is None:
+        seen = _internal[skip] = {}
     for _ in range(8):
         if frame is None:
             return None, None
         file = frame.f_code.co_filename
-        known = _internal.get((file, skip))
+        known = seen.get(file)
         if known is None:
             known = file.startswith(HERE) or file.endswith(("contextlib.py", *skip))
-            if len(_internal) < 4096:  # noqa: PLR2004 - files made in a loop (notebooks, exec) must not pile up
-                _internal[file, skip] = known
+            if len(seen) < 4096:  # noqa: PLR2004 - files made in a loop (notebooks, exec) must not pile up
+                seen[file] = known
         if not known:
             return file, frame.f_lineno
         frame = frame.f_back

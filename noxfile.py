@@ -87,3 +87,13 @@ def live_vllm(session: nox.Session) -> None:
     session.install(*LIVE["1.16"])
     session.install("--no-deps", "-r", "tests/live/vllm.txt")
     _live(session, "live_vllm.py")
+
+
+@nox.session(venv_backend="venv")
+def crystal_train(session: nox.Session) -> None:
+    """Crystal_rl's training: two gloo ranks, resume after a kill, vLLM's CPU build colocated (x86 with AVX2)."""
+    session.install("--no-deps", "-r", "requirements/crystal-train.txt")
+    session.install("pytest>=8.3", "hypothesis>=6.100")
+    environment = {"PYTHONPATH": "src", "OMP_NUM_THREADS": "1"}
+    files = ("tests/test_crystal_training.py", "tests/live/live_crystal_vllm.py")
+    session.run("python", "-m", "pytest", "-p", "no:cacheprovider", *session.posargs, *files, env=environment)

@@ -134,3 +134,18 @@ def test_every_setting_has_a_flag_with_help(capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert all(f"--{field.name.replace('_', '-')}" in out for field in settings.fields())
     assert all(field.metadata["help"] for field in settings.fields())
+
+
+@pytest.mark.parametrize(("visible", "count"), [(None, 3), ("", 0), ("0,2", 2), ("-1", 0), ("0,1,2,3", 3)])
+def test_gpus_are_counted_as_cuda_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int
+) -> None:
+    """Three in the machine; CUDA_VISIBLE_DEVICES can hide some or all. Other device files are no GPUs."""
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(options, "DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert options.visible_gpus() == count
+    assert options.has_gpu() == (count > 0)

@@ -1,6 +1,6 @@
 """Real training runs of the tiny policy: two gloo ranks, equal when repeated, none lost when killed.
 
-They need torch, TRL and ASE, and are skipped where these are not: `nox -s crystal` has an environment for them.
+They need torch, TRL and ASE, and are skipped where these are not: `nox -s crystal_train` has an environment for them.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -12,6 +13,9 @@ from crystal_rl.errors import UsageError
 
 if TYPE_CHECKING:
     from crystal_rl.settings import Settings
+
+
+DEVICES = Path("/dev")
 
 
 def add_arguments(parser: argparse.ArgumentParser, groups: tuple[str, ...] = ()) -> None:
@@ -74,5 +78,15 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def has_gpu() -> bool:
-    """Whether the driver shows an NVIDIA GPU; without importing torch."""
-    return any(Path("/dev").glob("nvidia[0-9]*"))
+    """Whether there is an NVIDIA GPU that we may use."""
+    return visible_gpus() > 0
+
+
+def visible_gpus() -> int:
+    """GPUs of this host, as far as CUDA_VISIBLE_DEVICES lets us see them; without importing torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    there = len(list(DEVICES.glob("nvidia[0-9]*")))
+    if visible is None:
+        return there
+    names = [name.strip() for name in visible.split(",")]
+    return min(there, len([name for name in names if name and name != "-1"]))

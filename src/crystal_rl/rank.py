@@ -15,7 +15,7 @@ from crystal_rl import journal
 from crystal_rl.environment import variables
 from crystal_rl.errors import CrystalError
 from crystal_rl.lifeline import end_with
-from crystal_rl.options import has_gpu
+from crystal_rl.options import has_gpu, visible_gpus
 from crystal_rl.pool import WorkersBrokenError
 from crystal_rl.settings import Settings, merged, plan_of
 from crystal_rl.worker import Plan, Tail, make_pool
@@ -149,15 +149,6 @@ def device(settings: Settings, local_rank: int, gpus: int | None = None) -> str:
             raise CrystalError(what, fix="fewer --ranks, or --placement shared-gpu")
         return f"cuda:{ranks_here + local_rank % free}"
     return f"cuda:{local_rank % count}"
-
-
-def visible_gpus() -> int:
-    """GPUs of this host, as far as CUDA_VISIBLE_DEVICES lets us see them; without importing torch."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return (
-        there if visible is None else min(there, len([name for name in visible.split(",") if name.strip()]))
-    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import polars as pl
 from dipstick.analysis.pipeline import Findings, Gpu, analyse
 from dipstick.errors import EmptyRecordingError
 from dipstick.model import GpuTrack, Note, RankTrack, Report, RunInfo, Sampling, Tenant, Tracks
+from dipstick.recording.schema import TABLES
 from dipstick.verdicts import (
     check_alignment,
     check_phases,
@@ -49,11 +50,7 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     """
     findings = analyse(recording)
     if not findings.gpus and not findings.timelines:
-        raise EmptyRecordingError(
-            "holds neither GPU samples nor phase spans, so there is nothing to explain",
-            where=str(recording.path),
-            fix="record or import telemetry (nvml.csv) or spans (spans.r0.jsonl) into it",
-        )
+        raise _nothing(recording)
     evidence = Evidence(recording, findings, None if repo is None else scan(repo))
     checks = tuple(module.check(evidence) for module in CHECKS)
     return Report(
@@ -71,6 +68,18 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
         tracks=_tracks(findings),
         checks=checks,
         claims=scorecard.judge(evidence, tuple(claims)),
+    )
+
+
+def _nothing(recording: Recording) -> EmptyRecordingError:
+    """Why there is nothing to explain: there may be power or processes, but neither utilization nor spans."""
+    held = [table for table in TABLES if recording.has(table) and table not in {"gpus", "anchors"}]
+    but = f" (it holds {', '.join(held)})" if held else ""
+    return EmptyRecordingError(
+        f"holds neither GPU utilization nor phase spans, so there is nothing to explain{but}",
+        where=str(recording.path),
+        fix="import it together with utilization (nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw "
+        "--format=csv -lms 500) or with spans (docs/import.md)",
     )
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import polars as pl
+
 from dipstick.errors import ImportFormatError
 from dipstick.importers.account import Account
 from dipstick.importers.base import HOST, Head, Sink
@@ -19,6 +21,7 @@ from dipstick.importers.registry import choose, sniff
 from dipstick.importers.views import redundant
 from dipstick.model import Note
 from dipstick.recording.folder import check_target, move_into
+from dipstick.recording.schema import TIME_COLUMNS
 from dipstick.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 
 INFO_KEY: Final = "imported"
 """Where the account of each file is in the manifest's ``info``: ``imported@WRITER``."""
+
+
+RELATIVE_BASE_NS: Final = 10**17
+"""Relative times are stored from here on: a time of 0 in a recording is no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +182,7 @@ def _import(
         for view, (source, account, writer) in enumerate(
             zip(sources, accounts, writers, strict=True), start=1
         ):
-            sink = Sink(account, writer.append, view=view, progress=_told(source.path, progress))
+            sink = Sink(account, _into(writer, account), view=view, progress=_told(source.path, progress))
             read_one(source, sink, options)
         if all(account.first_ns is None for account in accounts):
             raise ImportFormatError(
@@ -193,6 +200,19 @@ def _import(
     for account in accounts:
         total += account.tables
     return Imported(folder, tuple(accounts), tuple(places), tuple(notes), dict(total))
+
+
+def _into(writer: RecordingWriter, account: Account) -> Callable[[str, pl.DataFrame], None]:
+    """Append to a writer; relative times are moved to where a recording's times may lie."""
+
+    def put(table: str, frame: pl.DataFrame) -> None:
+        if account.clock == "relative":
+            frame = frame.with_columns(
+                pl.col(c) + RELATIVE_BASE_NS for c in TIME_COLUMNS[table] if c in frame.columns
+            )
+        writer.append(table, frame)
+
+    return put
 
 
 def read_one(source: Source, sink: Sink, options: Options) -> None:
@@ -242,7 +262,14 @@ def _finish(accounts: list[Account], places: list[Place], writers: list[Recordin
     for account, where, writer in zip(accounts, places, writers, strict=True):
         if account.clock != "unix" and account.first_ns is not None:
             at = account.first_ns
-            row = {"clock": 1, "host": account.host, "pid": 0, "mono_ns": at, "unix_ns": at + where.offset_ns}
+            stored = at + RELATIVE_BASE_NS if account.clock == "relative" else at
+            row = {
+                "clock": 1,
+                "host": account.host,
+                "pid": 0,
+                "mono_ns": stored,
+                "unix_ns": at + where.offset_ns,
+            }
             writer.append("anchors", [row])
             writer.note("info" if where.is_known else "warning", f"{account.file}: {where.how}")
         for note in account.notes:

@@ -29,6 +29,9 @@ SECOND_NS: Final = 1_000_000_000
 MANY_STEPS: Final = 20
 """More backward moves than this in one batch are rows out of order, not a clock that was set."""
 
+# NVML averages utilization over 1/6 s to 1 s. A poll every 15 s is a probe of its last second, not a mean over 15 s:
+# rows further apart than a second are given that one second as their window.
+
 FAST_NS: Final = 500_000_000
 """Polling faster than this shows the utilization counter's own window."""
 
@@ -80,6 +83,7 @@ class Samples:
         self._last: dict[int, int] = {}
         self._gpus: dict[tuple[str, int], _Gpu] = {}
         self._window: int | None = None
+        self._at_most: int | None = None
         self._distance: int | None = None
         self._is_probed = False
 
@@ -219,7 +223,7 @@ class Samples:
         if "window_ns" in keys or table == "gpu_process":
             return found
         self._distance = _distance(rows) or self._distance
-        window = self._window if table == "gpu" else self._distance
+        window = (self._window or self._at_most) if table == "gpu" else self._distance
         return found.with_columns(pl.lit(window, dtype=pl.Int64).alias("window_ns"))
 
     def _describe(self, frame: pl.DataFrame) -> None:
@@ -240,6 +244,8 @@ class Samples:
             return
         self._is_probed = True
         period = rows.select(pl.col("t_ns").diff().over("gpu")).to_series().median()
+        if isinstance(period, float) and period > SECOND_NS:
+            self._at_most = SECOND_NS
         if isinstance(period, float) and 0 < period < FAST_NS and not self._timeless and not self._whole:
             memory = pl.col("mem_util_pct") if "mem_util_pct" in rows.columns else pl.lit(0.0)
             polls = rows.select("t_ns", "gpu", util=pl.col("util_pct"), mem_util=memory)

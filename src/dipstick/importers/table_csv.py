@@ -22,6 +22,8 @@ NAME: Final = "table of GPU telemetry (CSV, TSV, blanks)"
 
 def sniff(head: Head) -> float:
     """A header with names of telemetry, or rows of nothing but numbers; a table that will be refused is still one."""
+    if head.text.lstrip()[:1] in {"{", "["}:
+        return 0.0  # JSON
     try:
         layout = find_layout(head.lines, str(head.path))
     except ImportFormatError:

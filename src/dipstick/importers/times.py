@@ -201,8 +201,8 @@ class TimeReader:
     def _zoned(self, local: pl.Series) -> pl.Series:
         """Local times of the zone; the hour that comes twice is the later one after the clock went back."""
         if not isinstance(self._tz, ZoneInfo):
-            offset = datetime.now(UTC).astimezone(self._tz).utcoffset()
-            return local if offset is None else local - offset
+            offset = datetime.now(UTC).astimezone(self._tz).utcoffset() or timedelta(0)
+            return local.dt.offset_by(f"{-round(offset.total_seconds())}s")
         back = (local.diff() < timedelta(seconds=-FOLD_S)).fill_null(value=False)
         frame = pl.DataFrame({"at": local, "fell": back.cum_sum() > 0})
         later = pl.col("fell") | pl.lit(self._fell_back)

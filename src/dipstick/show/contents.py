@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dipstick.show.document import Section
 
 
+SPARSE = 0.75
+"""Samples that stand for less than this share of their distance are probes: what lies between is not seen."""
+
+
 def title(report: Report) -> str:
     """One line that says what was recorded: ``grpo · 2 × NVIDIA H200 · 2 ranks · 31 steps · 405 s``."""
     run = report.run
@@ -69,8 +73,10 @@ def sampling(report: Report) -> str:
     if not words.known(seen.period_s):
         return ""
     text = f"one utilization value every {words.seconds(seen.period_s)}"
-    if words.known(seen.counter_window_s):
-        text += f", each a mean over {words.seconds(seen.counter_window_s)}"
+    if seen.counter_window_s is not None and words.known(seen.counter_window_s):
+        window = words.seconds(seen.counter_window_s)
+        sparse = seen.period_s is not None and seen.counter_window_s < SPARSE * seen.period_s
+        text += f", each of at most the last {window} only" if sparse else f", each a mean over {window}"
     if words.known(seen.smallest_visible_dip_s):
         text += f"; a dip shorter than {words.seconds(seen.smallest_visible_dip_s)} can stay unseen"
     if seen.coverage is not None and words.known(seen.coverage):

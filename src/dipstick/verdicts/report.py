@@ -10,6 +10,7 @@ import polars as pl
 from dipstick.analysis.pipeline import Findings, Gpu, analyse
 from dipstick.errors import EmptyRecordingError
 from dipstick.model import GpuTrack, Note, RankTrack, Report, RunInfo, Sampling, Tenant, Tracks
+from dipstick.recording.schema import TABLES
 from dipstick.verdicts import (
     check_alignment,
     check_phases,
@@ -71,14 +72,17 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
 
 
 def _nothing(recording: Recording) -> EmptyRecordingError:
-    """The refusal, with what there is and what would help."""
-    jobs = recording.table("jobs").height
-    fix = "record or import telemetry (nvml.csv) or spans (spans.r0.jsonl) into it"
+    """The refusal, with what there is (power, processes or jobs, but neither utilization nor spans) and what would help."""
+    held = [table for table in TABLES if recording.has(table) and table not in {"gpus", "anchors"}]
+    but = f" (it holds {', '.join(held)})" if held else ""
+    fix = (
+        "import it together with utilization (nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw "
+        "--format=csv -lms 500) or with spans (docs/import.md)"
+    )
     if recording.manifest.origin == "measured":
         fix = 'record it on a machine with a GPU, or mark its phases: with dipstick.span("reward"): …'
     return EmptyRecordingError(
-        f"holds neither GPU samples nor phase spans, {f'only {jobs:,} reward jobs, ' if jobs else ''}"
-        "so there is nothing to explain",
+        f"holds neither GPU utilization nor phase spans, so there is nothing to explain{but}",
         where=str(recording.path),
         fix=fix,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from dipstick.cli import claims, demo, doctor, explain, import_, query, ray_env, run, selftest
+from dipstick.cli import claims, demo, doctor, explain, export, import_, query, ray_env, run, selftest
 from dipstick.cli.options import make_parser
 from dipstick.cli.output import Talk, drop_stdout
 from dipstick.errors import EXIT_ANSWERED, EXIT_NO_ANSWER, EXIT_USAGE, DipstickError
@@ -24,6 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     explain,
     claims,
     query,
+    export,
     import_,
     demo,
     doctor,

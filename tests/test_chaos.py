@@ -305,7 +305,7 @@ def test_a_disk_that_is_full_for_the_sampler(tmp_path: Path, monkeypatch: pytest
         assert sampler_main.main(words) == EXIT_FULL
     os.close(theirs)
     assert open_recording(tmp_path / "R").table("host_load").height == sum(batches[:2])
-    with pytest.raises(EmptyRecordingError, match="neither GPU samples nor phase spans"):
+    with pytest.raises(EmptyRecordingError, match="neither GPU utilization nor phase spans"):
         dipstick.explain(tmp_path / "R")
 
 

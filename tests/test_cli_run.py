@@ -353,7 +353,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_command(tmp_path: Path) -> 
         assert "could not be closed (No space left on device)" in whole
         (small / "fill").unlink()
         assert open_recording(small / "R").table("host_load").height > 0
-        with pytest.raises(EmptyRecordingError, match="neither GPU samples nor phase spans"):
+        with pytest.raises(EmptyRecordingError, match="neither GPU utilization nor phase spans"):
             dipstick.explain(small / "R")
     finally:
         subprocess.run([umount, "-l", str(small)], check=True)

@@ -27,6 +27,8 @@ def test_a_column_keeps_its_least_and_most() -> None:
     cells = thin(*seconds(1, 9, 2, 3), [], 2)
     assert (cells.t0_s.tolist(), cells.t1_s.tolist()) == ([0], [4])
     assert (cells.low.tolist(), cells.high.tolist(), cells.samples) == ([1], [9], 4)
+    assert cells.mean is not None
+    assert cells.mean.tolist() == [3.75]
 
 
 def test_a_window_keeps_every_sample() -> None:
@@ -47,6 +49,8 @@ def test_what_was_not_measured_stays_unknown() -> None:
     """NaN beside a value gives way to it; NaN alone stays NaN."""
     cells = thin(*seconds(np.nan, 5, np.nan, np.nan), [], 2)
     assert (cells.low[0], cells.high[0]) == (5, 5)
+    assert cells.mean is not None
+    assert cells.mean.tolist() == [5.0]
     alone = thin(*seconds(np.nan, np.nan, np.nan, np.nan), [], 2)
     assert np.isnan(alone.low).all()
 

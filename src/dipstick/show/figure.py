@@ -9,7 +9,7 @@ from dipstick.errors import DipstickError
 from dipstick.show.drawing import Box, Text, stripes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DPI: Final = 200
 _UNITS_AN_INCH: Final = 100.0
-STYLE: Final[Mapping[str, Any]] = {
+STYLE: Final[Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same picture everywhere
     "font.size": 7,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Key = tuple[str, int]
 
-MOST_CELLS: Final = 400_000
+MOST_CELLS: Final = 300_000
 """Of all signals together: deflated about 1 MB."""
 MOST_CODES: Final = 120_000
 """Of all states, and of all phases."""
@@ -123,14 +123,15 @@ def _mean(line: Line) -> str:
 
 
 def packed(cells: Cells, pack: Pack, step: float) -> dict[str, Any]:
-    """Cells as numbers of arrays; ``high`` is left out where it is ``low``."""
+    """Cells as numbers of arrays; ``high`` and ``mean`` are left out where they are ``low``."""
     out = {
         "t0": pack.times(cells.t0_s),
         "len": pack.times(cells.t1_s - cells.t0_s),
         "low": pack.values(cells.low, step),
         "samples": cells.samples,
     }
-    return out if cells.high is cells.low else {**out, "high": pack.values(cells.high, step)}
+    out |= {} if cells.high is cells.low else {"high": pack.values(cells.high, step)}
+    return out if cells.mean is None else {**out, "mean": pack.values(cells.mean, step)}
 
 
 def _read(report: Report, recording: Recorded | None) -> dict[tuple[str, str, int], Line]:

@@ -6,7 +6,8 @@ Renderers get the redacted pair, so none of them can forget it. The mapping is :
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import polars as pl
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dipstick.model import Report
+    from dipstick.recording.reader import Recording
     from dipstick.show.recorded import Recorded
 
 NOTE: Final = "host names, user names, paths and command lines are replaced in this file, also in the commands: --no-redact keeps them"
@@ -44,12 +46,14 @@ def redact(report: Report, recording: Recorded | None) -> tuple[Report, Recorded
     return hidden, None if recording is None else Redacted(recording, names)
 
 
-def names_of(report: Report, recording: Recorded | None) -> Names:
+def without_names(recording: Recording) -> Recording:
+    """A recording that can be analysed and holds no names."""
+    return cast("Recording", Redacted(recording, names_of(None, recording)))
+
+
+def names_of(report: Report | None, recording: Recorded | None) -> Names:
     """Everything that has to be replaced."""
-    hosts, files = {g.host for g in report.states_all}, set(_files(report))
-    hosts |= {t.host for t in report.tracks.gpus} | {
-        name.rpartition(":")[0] for name in report.run.unused_gpus
-    }
+    hosts, files = (set[str](), set[str]()) if report is None else (_hosts(report), set(_files(report)))
     if recording is None:
         return Names(hosts, files, (), _strings(report))
     for table, schema in TABLES.items():
@@ -63,6 +67,11 @@ def names_of(report: Report, recording: Recorded | None) -> Names:
         for t in _pathlike(recording, table, column)
     ]
     return Names(hosts, files, _values(recording, "processes", "cmdline"), (*texts, *_strings(report)))
+
+
+def _hosts(report: Report) -> set[str]:
+    named = {g.host for g in report.states_all} | {t.host for t in report.tracks.gpus}
+    return named | {name.rpartition(":")[0] for name in report.run.unused_gpus}
 
 
 def _values(recording: Recorded, table: str, column: str) -> list[str]:
@@ -125,6 +134,14 @@ class Redacted:
         self._names = names
         self.start_unix_ns = recording.start_unix_ns
         self.end_unix_ns = recording.end_unix_ns
+        self.path = Path("RUN")
+        self.name = "run"
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What to know about the data; notes may name files."""
+        notes: tuple[Note, ...] = getattr(self._recording, "notes", ())
+        return tuple(replace(note, text=self._names.text(note.text)) for note in notes)
 
     def table(
         self,

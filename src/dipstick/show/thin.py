@@ -32,6 +32,7 @@ class Cells:
         low: Least value (or the code) of each.
         high: Most; the same array as ``low`` where nothing was thinned.
         samples: How many samples they were made of.
+        mean: Mean over the time that was measured; None where nothing was thinned, and for codes.
     """
 
     t0_s: FloatArray
@@ -39,6 +40,7 @@ class Cells:
     low: FloatArray
     high: FloatArray
     samples: int
+    mean: FloatArray | None = None
 
     @property
     def is_thinned(self) -> bool:
@@ -50,7 +52,7 @@ def thin(t0: FloatArray, t1: FloatArray, value: FloatArray, windows: Sequence[Wi
     """A signal in at most about ``most`` cells.
 
     Worked example: values 1, 9, 2, 3 of one second each, ``most`` 4 and up: four cells. ``most`` 2: one column
-    of 4 s with low 1 and high 9. With the window (3, 4) the last second keeps its own cell: (1, 9), (3, 3).
+    of 4 s with low 1, high 9 and mean 3.75. With the window (3, 4) the last second keeps its own cell: (1, 9), (3, 3).
 
     Args:
         t0: Starts, seconds, ascending.
@@ -63,7 +65,15 @@ def thin(t0: FloatArray, t1: FloatArray, value: FloatArray, windows: Sequence[Wi
         return Cells(t0, t1, value, value, len(t0))
     first = _groups(t0, t1, windows, most)
     low, high = np.fmin.reduceat(value, first), np.fmax.reduceat(value, first)
-    return Cells(t0[first], t1[_lasts(first, len(t0))], low, high, len(t0))
+    return Cells(t0[first], t1[_lasts(first, len(t0))], low, high, len(t0), _means(t1 - t0, value, first))
+
+
+def _means(seconds: FloatArray, value: FloatArray, first: IntArray) -> FloatArray:
+    """Mean of each group, weighted by time; NaN where nothing in it was measured."""
+    weight = np.where(np.isfinite(value), seconds, 0.0)
+    whole, total = np.add.reduceat(weight, first), np.add.reduceat(weight * np.nan_to_num(value), first)
+    mean: FloatArray = np.divide(total, whole, out=np.full(len(first), np.nan), where=whole > 0)
+    return mean
 
 
 def thin_codes(

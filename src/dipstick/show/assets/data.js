@@ -35,9 +35,9 @@ const NOTHING = 4294967295; // pack.numbers: not known
 function cellsOf(data, packed, step) {
   if (!packed) return null;
   const t0 = data.times(packed.t0), length = data.times(packed.len);
-  const low = data.values(packed.low, step);
+  const low = data.values(packed.low, step), other = (number) => (number === undefined ? low : data.values(number, step));
   return {
-    t0, t1: t0.map((t, i) => t + length[i]), low, high: packed.high === undefined ? low : data.values(packed.high, step),
+    t0, t1: t0.map((t, i) => t + length[i]), low, high: other(packed.high), mean: other(packed.mean),
     site: packed.site === undefined ? null : data.ints(packed.site),
   };
 }
@@ -58,28 +58,27 @@ function cellAt(cells, t) {
   return i < cells.t0.length && cells.t0[i] <= t ? i : -1;
 }
 
-// Least and most of each of `columns` columns of [a, b], as two points a column: 2 * columns values.
+// Least, most and mean of each of `columns` columns of [a, b], and how many cells touch it; where nothing is known, the
+// least is above the most.
 function reduce(cells, a, b, columns) {
   const low = new Float32Array(columns).fill(Infinity), high = new Float32Array(columns).fill(-Infinity);
+  const sum = new Float64Array(columns), weight = new Float64Array(columns), many = new Uint16Array(columns);
   const scale = columns / (b - a);
   for (let i = firstAfter(cells, a); i < cells.t0.length && cells.t0[i] < b; i++) {
     if (Number.isNaN(cells.low[i])) continue;
-    const from = Math.max(0, Math.floor((cells.t0[i] - a) * scale));
-    const to = Math.min(columns - 1, Math.max(from, Math.ceil((cells.t1[i] - a) * scale) - 1));
+    const start = Math.max(0, (cells.t0[i] - a) * scale), end = Math.min(columns, (cells.t1[i] - a) * scale);
+    const from = Math.floor(start), to = Math.min(columns - 1, Math.max(from, Math.ceil(end) - 1));
     for (let c = from; c <= to; c++) {
       if (cells.low[i] < low[c]) low[c] = cells.low[i];
       if (cells.high[i] > high[c]) high[c] = cells.high[i];
+      const part = Math.max(1e-9, Math.min(end, c + 1) - Math.max(start, c));
+      sum[c] += part * cells.mean[i];
+      weight[c] += part;
+      many[c] += cells.low[i] === cells.high[i] ? 1 : 8;
     }
   }
-  const out = new Array(2 * columns);
-  let before = 0;
-  for (let c = 0; c < columns; c++) {
-    const seen = low[c] <= high[c], up = Math.abs(before - low[c]) <= Math.abs(before - high[c]);
-    out[2 * c] = seen ? (up ? low[c] : high[c]) : null;
-    out[2 * c + 1] = seen ? (up ? high[c] : low[c]) : null;
-    if (seen) before = out[2 * c + 1];
-  }
-  return out;
+  for (let c = 0; c < columns; c++) sum[c] /= weight[c];
+  return { low, high, mean: sum, many };
 }
 
 // Stretches of one code, at least a pixel wide: what is narrower shares a pixel, and the widest code gets it.

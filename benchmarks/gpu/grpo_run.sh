@@ -67,7 +67,7 @@ recorded() {
   echo "exit status $?"
   grep -v -e 'it/s\]' -e '^INFO' "$INTO/$name.log" | tail -n 60
   say "explain $name"
-  limited 90 "$python" -m dipstick explain --force -o "$OUT/$name.json" --full --width 110 "$run"
+  limited 90 "$python" -m dipstick explain --force -o "$OUT/$name.json" -o "$OUT/$name.md" --full --width 110 "$run"
   limited 60 "$python" -m dipstick explain --width 80 "$run" >"$OUT/$name.screen.txt"
   say "keep $name"
   "$python" scripts/keep_recording.py "$run" "$INTO/runs/$name-kept" --source "examples/trl_grpo on $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | tr -s ' \n' ' ')"

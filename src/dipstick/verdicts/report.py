@@ -49,11 +49,7 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     """
     findings = analyse(recording)
     if not findings.gpus and not findings.timelines:
-        raise EmptyRecordingError(
-            "holds neither GPU samples nor phase spans, so there is nothing to explain",
-            where=str(recording.path),
-            fix="record or import telemetry (nvml.csv) or spans (spans.r0.jsonl) into it",
-        )
+        raise _nothing(recording)
     evidence = Evidence(recording, findings, None if repo is None else scan(repo))
     checks = tuple(module.check(evidence) for module in CHECKS)
     return Report(
@@ -74,6 +70,20 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     )
 
 
+def _nothing(recording: Recording) -> EmptyRecordingError:
+    """The refusal, with what there is and what would help."""
+    jobs = recording.table("jobs").height
+    fix = "record or import telemetry (nvml.csv) or spans (spans.r0.jsonl) into it"
+    if recording.manifest.origin == "measured":
+        fix = 'record it on a machine with a GPU, or mark its phases: with dipstick.span("reward"): …'
+    return EmptyRecordingError(
+        f"holds neither GPU samples nor phase spans, {f'only {jobs:,} reward jobs, ' if jobs else ''}"
+        "so there is nothing to explain",
+        where=str(recording.path),
+        fix=fix,
+    )
+
+
 def _run(recording: Recording, findings: Findings) -> RunInfo:
     names = recording.table("gpus")["name"].drop_nulls().cast(pl.String).unique().sort().to_list()
     steps = {int(n) for t in findings.timelines for n in t.steps.number}
@@ -89,6 +99,7 @@ def _run(recording: Recording, findings: Findings) -> RunInfo:
         hosts=len({gpu.signals.host for gpu in findings.gpus}) or 1,
         origin=recording.manifest.origin,
         sampling=_sampling(findings),
+        overhead=recording.overhead,
         gpu_names=tuple(names),
         unused_gpus=tuple(f"{g.signals.host}:{g.signals.gpu}" for g in findings.gpus if not g.used),
     )

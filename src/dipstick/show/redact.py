@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import polars as pl
 
-from dipstick.model import Note
+from dipstick.model import Dip, Note
 from dipstick.recording.schema import TABLES
 from dipstick.show.names import Names
 from dipstick.show.receipts import SAMPLE
@@ -130,12 +130,26 @@ def _hide(value: Any, names: Names, field: str) -> Any:
 
     Where nothing changes, the value itself: a day's report has a hundred thousand parts.
     """
-    if value is None or isinstance(value, int | float):
+    if isinstance(value, _PLAIN):
         return value
     if type(value) is str:  # not an enum's member
         return _hide_text(value, names, field)
+    if isinstance(value, Dip):
+        words: dict[str, Any] = {
+            name: _hide_text(text, names, name) for name in _DIP_TEXTS if (text := getattr(value, name))
+        }
+        return (
+            replace(value, **words)
+            if any(words[name] is not getattr(value, name) for name in words)
+            else value
+        )
     if isinstance(value, dict):
-        return {_hide(key, names, "key"): _hide(item, names, str(key)) for key, item in value.items()}
+        return {
+            names.text(key) if type(key) is str else key: item
+            if isinstance(item, _PLAIN)
+            else _hide(item, names, str(key))
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         hidden = [_hide(item, names, field) for item in value]
         return value if all(map(is_, hidden, value)) else type(value)(hidden)
@@ -144,6 +158,11 @@ def _hide(value: Any, names: Names, field: str) -> Any:
         name: new for name in named if (new := _hide(old := getattr(value, name), names, name)) is not old
     }
     return replace(value, **changes) if changes else value
+
+
+_PLAIN: Final = (int, float, type(None))
+_DIP_TEXTS: Final = ("host", "phase", "boundary")
+"""A day has a hundred thousand dips; the rest of each is numbers and words of ours."""
 
 
 def _hide_text(text: str, names: Names, field: str) -> str:

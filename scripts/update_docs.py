@@ -276,6 +276,31 @@ def _bench_row(name: str, bench: dict[str, Any], result: dict[str, Any]) -> tupl
     )  # fmt: skip
 
 
+def pages(_: str) -> str:
+    """The page in Chromium, as last measured."""
+    rows = json.loads((ROOT / "benchmarks" / "page.json").read_text()).values()
+    head = (
+        "recording",
+        "samples",
+        "spans",
+        "page",
+        "written in (CPU)",
+        "first paint",
+        "tracks drawn",
+        "a frame: median, p90",
+        "measured on",
+    )
+    return table_of(head, [_page_row(row) for row in rows])
+
+
+def _page_row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["run"], f"{row['samples']:,}", f"{row['spans']:,}", f"{row['bytes'] / 1e6:.2f} MB", f"{row['render_cpu_s']:.1f} s",
+        f"{row['first_paint_ms']} ms", f"{row['ready_ms']} ms", f"{row['frame_ms_median']}, {row['frame_ms_p90']} ms",
+        f"{row['date']}, {row['cores']} cores, no graphics card (load before {row['load']:g})",
+    )  # fmt: skip
+
+
 RESULTS = ROOT / "benchmarks" / "calibration" / "results"
 
 
@@ -312,7 +337,7 @@ def _named_cell(row: dict[str, Any]) -> tuple[str, ...]:
 KINDS: dict[str, Callable[[str], str]] = {
     "run": run, "json": json_part, "rules": rules, "barriers": barriers,
     "waits_seen": waits_seen, "table": columns, "crystal_codes": crystal_codes,
-    "benchmarks": benchmarks, "costs": costs, "calibration": calibration,
+    "benchmarks": benchmarks, "costs": costs, "pages": pages, "calibration": calibration,
 }  # fmt: skip
 
 

@@ -8,13 +8,15 @@ import pytest
 
 import dipstick
 from browsing import HEIGHT, Visit, visit
-from builders import HOSTILE, hostile_report
+from builders import HOSTILE, empty_report, gpus_only_report, hostile_report, many_report, tiny_report
 from dipstick.show import FORMATS
 from records import cycle, job, on_disk, process, span, utilization
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from dipstick.model import Report
 
 SAMPLE = "sample:h200x2-grpo-135m"
 
@@ -244,6 +246,25 @@ def test_hostile_names_do_nothing(tmp_path: Path, redact: bool) -> None:  # noqa
         assert ("<script>" in picked) is not redact or "reward job" in picked
         assert seen.js("document.querySelectorAll('img, iframe, script:not(#data)').length") == 2
         assert (seen.trouble, seen.requests) == ([], [page.as_uri()])
+
+
+@pytest.mark.parametrize("make", [tiny_report, gpus_only_report, many_report])
+def test_reports_of_other_shapes(tmp_path: Path, make: Callable[[], Report]) -> None:
+    """GPUs alone, sixteen GPUs on two hosts, no recording beside the report: tracks of what there is, and no trouble."""
+    page = tmp_path / "r.html"
+    page.write_bytes(FORMATS[".html"].render(make()))
+    with visit(page) as seen:
+        assert seen.page.locator(".track").count() >= 3
+        assert (seen.trouble, seen.requests) == ([], [page.as_uri()])
+
+
+def test_an_empty_report_has_no_tracks_and_no_scripts(tmp_path: Path) -> None:
+    """Nothing to draw: the page says its sentence."""
+    page = tmp_path / "r.html"
+    page.write_bytes(FORMATS[".html"].render(empty_report()))
+    with visit(page, scripts=False) as seen:
+        assert seen.page.locator(".answer").is_visible()
+        assert seen.page.locator("script, .track").count() == 0
 
 
 def test_a_hostile_report_without_a_recording(tmp_path: Path) -> None:

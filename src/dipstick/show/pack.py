@@ -65,7 +65,7 @@ class Pack:
         facts = {**header, "arrays": self._index, "tick_s": TICK_S, "absent": ABSENT}
         head = json.dumps(facts, allow_nan=False, ensure_ascii=True, separators=(",", ":")).encode()
         whole = struct.pack("<I", len(head)) + head + b"".join(self._bytes)
-        return base64.b64encode(zlib.compress(whole, 9)).decode()
+        return base64.b64encode(zlib.compress(whole, 6)).decode()
 
     def _add(self, array: npt.NDArray[np.uint16] | npt.NDArray[np.uint32]) -> int:
         """Differences wrap round, so every array can be told exactly."""

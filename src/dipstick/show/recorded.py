@@ -30,3 +30,6 @@ class Recorded(Protocol):
         columns: Sequence[str] | None = None,
     ) -> pl.DataFrame:
         """Rows of one table, as :meth:`dipstick.recording.reader.Recording.table` gives them."""
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Rows of one table as stored, as :meth:`dipstick.recording.reader.Recording.scan` gives them."""

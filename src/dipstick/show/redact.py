@@ -6,12 +6,13 @@ Renderers get the redacted pair, so none of them can forget it. The mapping is :
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
+from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import polars as pl
 
-from dipstick.model import Note
+from dipstick.model import Dip, Note
 from dipstick.recording.schema import TABLES
 from dipstick.show.names import Names
 from dipstick.show.receipts import SAMPLE
@@ -75,17 +76,15 @@ def _hosts(report: Report) -> set[str]:
 
 
 def _values(recording: Recorded, table: str, column: str) -> list[str]:
-    """Distinct texts of a column."""
-    frame = recording.table(table, columns=[column])
-    found: list[str] = frame[column].cast(pl.String).drop_nulls().unique().to_list()
+    """Distinct texts of a column, as stored: what cleaning would drop can still stand in a message."""
+    frame = recording.scan(table).select(pl.col(column).unique()).collect()
+    found: list[str] = frame[column].cast(pl.String).drop_nulls().unique().sort().to_list()
     return found
 
 
 def _pathlike(recording: Recorded, table: str, column: str) -> list[str]:
     """Distinct texts that hold a slash: few, where most are numbers."""
-    frame = recording.table(table, columns=[column])[column].cast(pl.String).drop_nulls().unique()
-    found: list[str] = frame.filter(frame.str.contains(r"[/\\]")).to_list()
-    return found
+    return [text for text in _values(recording, table, column) if "/" in text or "\\" in text]
 
 
 def _files(report: Report) -> Iterator[str]:
@@ -93,37 +92,85 @@ def _files(report: Report) -> Iterator[str]:
     yield from (receipt.file for receipts in judged for receipt in receipts if receipt.file)
 
 
+_NAMELESS: Final = frozenset({"dips", "job_dips", "tracks", "states", "states_all"})
+"""Long parts of a report whose only names are hosts."""
+
+
 def _strings(value: Any) -> Iterator[str]:
-    """Every string in a report."""
+    """Every string in a report in which a path may stand."""
     if isinstance(value, str):
         yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _strings(getattr(value, field.name))
     elif isinstance(value, dict):
         yield from _strings((*value.keys(), *value.values()))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _strings(item)
+            if not isinstance(item, int | float):
+                yield from _strings(item)
+    elif is_dataclass(value):
+        yield from (
+            text
+            for name in _fields(type(value))
+            if name not in _NAMELESS
+            for text in _strings(getattr(value, name))
+        )
+
+
+_KNOWN: Final[dict[type, tuple[str, ...]]] = {}
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    """Names of a dataclass's fields, looked up once; none of anything else."""
+    if kind not in _KNOWN:
+        _KNOWN[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+    return _KNOWN[kind]
 
 
 def _hide(value: Any, names: Names, field: str) -> Any:
-    """The same value with every string in it replaced; what a string means follows from the field it is in."""
+    """The same value with every string in it replaced; what a string means follows from the field it is in.
+
+    Where nothing changes, the value itself: a day's report has a hundred thousand parts.
+    """
+    if isinstance(value, _PLAIN):
+        return value
     if type(value) is str:  # not an enum's member
         return _hide_text(value, names, field)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _hide(getattr(value, f.name), names, f.name) for f in fields(value)})
+    if isinstance(value, Dip):
+        words: dict[str, Any] = {
+            name: _hide_text(text, names, name) for name in _DIP_TEXTS if (text := getattr(value, name))
+        }
+        return (
+            replace(value, **words)
+            if any(words[name] is not getattr(value, name) for name in words)
+            else value
+        )
     if isinstance(value, dict):
-        return {_hide(key, names, "key"): _hide(item, names, str(key)) for key, item in value.items()}
+        return {
+            names.text(key) if type(key) is str else key: item
+            if isinstance(item, _PLAIN)
+            else _hide(item, names, str(key))
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return type(value)(_hide(item, names, field) for item in value)
-    return value
+        hidden = [_hide(item, names, field) for item in value]
+        return value if all(map(is_, hidden, value)) else type(value)(hidden)
+    named = _fields(type(value))
+    changes = {
+        name: new for name in named if (new := _hide(old := getattr(value, name), names, name)) is not old
+    }
+    return replace(value, **changes) if changes else value
+
+
+_PLAIN: Final = (int, float, type(None))
+_DIP_TEXTS: Final = ("host", "phase", "boundary")
+"""A day has a hundred thousand dips; the rest of each is numbers and words of ours."""
 
 
 def _hide_text(text: str, names: Names, field: str) -> str:
     if field in _HOST_FIELDS:
-        return names.host(text)
-    return names.file(text) if field in _FILE_FIELDS and text else names.text(text)
+        new = names.host(text)
+    else:
+        new = names.file(text) if field in _FILE_FIELDS and text else names.text(text)
+    return text if new == text else new
 
 
 class Redacted:
@@ -155,14 +202,19 @@ class Redacted:
         frame = self._recording.table(name, start_ns=start_ns, end_ns=end_ns, columns=columns)
         return frame.with_columns(self._column(frame[column]) for column in _textual(frame))
 
+    def scan(self, name: str) -> pl.LazyFrame:
+        """The same rows; whoever scans wants them as they were stored, so there is only one way to have them."""
+        return self.table(name).lazy()
+
     def _column(self, series: pl.Series) -> pl.Series:
         if series.name == "uuid":
             return pl.Series(series.name, [None] * len(series), pl.String)
-        texts = series.cast(pl.String)
-        seen = texts.drop_nulls().unique().sort().to_list()  # the same words in every run
+        seen = (
+            series.unique().cast(pl.String).drop_nulls().unique().sort().to_list()
+        )  # the same words in every run
         hidden = {text: _hide_text(text, self._names, series.name) for text in seen}
         changed = {text: new for text, new in hidden.items() if new != text}
-        return texts.replace(changed).cast(series.dtype) if changed else series
+        return series.cast(pl.String).replace(changed).cast(series.dtype) if changed else series
 
 
 def _textual(frame: pl.DataFrame) -> Iterable[str]:

@@ -119,7 +119,29 @@ def test_the_end_of_the_run_is_seen(writer: RecordingWriter) -> None:
     """Its writers have closed."""
     feed = LiveFeed(LiveRun(writer.path, "RUN"), Clock(10))
     writer.close()
-    assert (feed.window().mode, feed.has_ended) == ("ended", True)
+    found = feed.window()
+    assert (found.mode, found.t_ns, feed.has_ended) == ("ended", ns(8), True)
+
+
+def test_the_last_frame_is_the_end_of_the_run(writer: RecordingWriter) -> None:
+    """What was written after the last look is in the tables: it was not looked at a moment behind, and is not lost."""
+    feed = LiveFeed(LiveRun(writer.path, "RUN"), Clock(9.5))
+    assert feed.window().table("gpu").height == 8
+    writer.append(
+        "spans",
+        [
+            {
+                "host": HOST,
+                "pid": 1,
+                "t0_ns": UNIX_NS + ns(9),
+                "t1_ns": UNIX_NS + ns(9.4),
+                "name": "step",
+                "step": 3,
+            }
+        ],
+    )
+    writer.close()
+    assert feed.window().table("spans")["step"].to_list() == [3]
 
 
 def test_a_replay_runs_at_its_speed_and_stops_at_the_end(replay: Replay) -> None:

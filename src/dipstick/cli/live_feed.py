@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
+from dipstick.errors import RecordingError
 from dipstick.recording.live import LiveRun, last_written_ns
+from dipstick.recording.parts import UNREADABLE
 from dipstick.recording.reader import SAMPLE_PREFIX, open_recording, resolve
 from dipstick.recording.window import Replay
 
@@ -82,8 +85,11 @@ class LiveFeed:
         return self._held is not None
 
     def window(self) -> Window:
-        """What is known of the instant ``BEHIND_NS`` ago, or of the one that is held."""
+        """What is known of the instant ``BEHIND_NS`` ago, or of the one that is held; at the end, of the end."""
         self._run.look()
+        if self._run.closed:
+            with suppress(*UNREADABLE, RecordingError):
+                return self._run.ending()
         self._shown = self._now() - BEHIND_NS if self._held is None else self._held
         window = self._run.window(self._shown)
         self._first = window.first_ns + window.start_unix_ns

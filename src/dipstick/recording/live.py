@@ -7,6 +7,7 @@ manifest (the sampler's account, every ten seconds). Nothing is locked and nothi
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -17,8 +18,9 @@ from dipstick.recording.live_streams import Streams
 from dipstick.recording.manifest import read_manifest
 from dipstick.recording.probe_clock import align, fit
 from dipstick.recording.probe_segments import FOLDER, segment_files
+from dipstick.recording.reader import open_recording
 from dipstick.recording.schema import TABLES, frame_schema
-from dipstick.recording.window import TELEMETRY, TELEMETRY_NS, Health, Window, accounts, probe_cost
+from dipstick.recording.window import TELEMETRY, TELEMETRY_NS, Health, Replay, Window, accounts, probe_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,14 +53,14 @@ class LiveRun:
         self._streams = Streams(TELEMETRY, TELEMETRY_NS)
         self._segments: dict[str, LiveSegment] = {}
         self._clocks: dict[str, ClockMap] = {}
+        self._are_segments_left = False
 
     @property
     def closed(self) -> bool:
         """Whether the run has ended: every writer has closed, or every host's supervisor has (a sampler may be killed)."""
         hosts, info = self.manifest.hosts, self.manifest.info
-        return self.manifest.state == "closed" or (
-            bool(hosts) and all(f"run@{host}" in info for host in hosts)
-        )
+        told = bool(hosts) and all(f"run@{host}" in info for host in hosts)
+        return self.manifest.state == "closed" or (told and not self._are_segments_left)
 
     def look(self) -> None:
         """Read what was appended since the last look."""
@@ -66,6 +68,7 @@ class LiveRun:
         self.manifest = read_manifest(self._path, listing.pieces)
         self._streams.look(listing.parts)
         files = [(f, s.st_size, s.st_mtime) for f in segment_files(self._path / FOLDER) if (s := f.status())]
+        self._are_segments_left = bool(files)
         if len(files) > MOST_SEGMENTS:
             files = sorted(files, key=lambda found: found[2])[-MOST_SEGMENTS:]
         grown = False
@@ -106,6 +109,11 @@ class LiveRun:
             tables=tables,
             health=self._health(),
         )
+
+    def ending(self) -> Window:
+        """The last instant of a run that has ended, from its tables: segments go before their last lines were read."""
+        replay = Replay(open_recording(self._path))
+        return dataclasses.replace(replay.window(replay.length_ns), name=self._name, mode="ended")
 
     def _placed(self) -> Iterable[tuple[LiveSegment, ClockMap]]:
         """Segments whose times can be placed."""

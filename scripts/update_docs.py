@@ -6,7 +6,7 @@
 A block stands between ``<!-- generated: KIND ARGUMENTS -->`` and ``<!-- /generated -->``. Kinds: ``run [PART] COMMAND``
 (its real output on 80 columns; PART is ``[Waits|Notes]`` for the paragraphs that begin so, ``[<Waits]`` for all before
 that one), ``json KEY...`` (that part of ``explain --json`` of the sample),
-``rules``, ``barriers``, ``table NAME`` (columns of a recording table), ``waits_seen``, ``benchmarks``, ``crystal_codes``.
+``rules``, ``barriers``, ``table NAME`` (columns of a recording table), ``waits_seen``, ``benchmarks``, ``costs``, ``crystal_codes``.
 """
 
 from __future__ import annotations
@@ -228,7 +228,11 @@ def crystal_codes(_: str) -> str:
 def benchmarks(_: str) -> str:
     """The last results, with limits and the machine."""
     benches = json.loads((ROOT / "benchmarks" / "results.json").read_text())["benches"]
-    rows = [_bench_row(name, bench, result) for name, bench in benches.items() for result in bench["results"]]
+    rows = [
+        _bench_row(name, bench, result)
+        for name, bench in benches.items()
+        for result in bench.get("results", [])
+    ]
     head = (
         "bench",
         "what",
@@ -242,6 +246,25 @@ def benchmarks(_: str) -> str:
     return table_of(head, rows)
 
 
+def costs(_: str) -> str:
+    """What recording costs, from benchmarks/results.json."""
+    benches = json.loads((ROOT / "benchmarks" / "results.json").read_text())["benches"]
+    rows = [
+        (
+            name, one["what"], one["cost"], one["reference"], f"{one['ratio']:.3g} ×",
+            "–" if one["ratio_limit"] is None else f"≤ {one['ratio_limit']:g} ×", _seen_on(bench),
+        )
+        for name, bench in benches.items()
+        for one in bench.get("costs", [])
+    ]  # fmt: skip
+    return table_of(("bench", "what", "CPU", "reference", "ratio", "limit", "measured on"), rows)
+
+
+def _seen_on(bench: dict[str, Any]) -> str:
+    cores = f"{bench['cores']} cores (load before {bench['load']:g})"
+    return f"{bench['date']}, {cores}, Python {bench['python']}"
+
+
 def _bench_row(name: str, bench: dict[str, Any], result: dict[str, Any]) -> tuple[str, ...]:
     limits = [f"≤ {result['ratio_limit']:g} ×"] if result["ratio_limit"] else []
     limits += [f"≤ {result['peak_limit_mib']:g} MiB"] if result["peak_limit_mib"] else []
@@ -249,7 +272,32 @@ def _bench_row(name: str, bench: dict[str, Any], result: dict[str, Any]) -> tupl
         name, result["what"], f"{result['seconds']:.3g} ({result['cpu_s']:.3g})", f"{result['peak_mib']:,.0f} MiB",
         f"{result['reference']}: {result['reference_seconds']:.3g} ({result['reference_cpu_s']:.3g})",
         f"{result['ratio']:.3g} ×", ", ".join(limits) or "–",
-        f"{bench['date']}, {bench['cores']} cores (load before {bench['load']:g}), Python {bench['python']}",
+        _seen_on(bench),
+    )  # fmt: skip
+
+
+def pages(_: str) -> str:
+    """The page in Chromium, as last measured."""
+    rows = json.loads((ROOT / "benchmarks" / "page.json").read_text()).values()
+    head = (
+        "recording",
+        "samples",
+        "spans",
+        "page",
+        "written in (CPU)",
+        "first paint",
+        "tracks drawn",
+        "a frame: median, p90",
+        "measured on",
+    )
+    return table_of(head, [_page_row(row) for row in rows])
+
+
+def _page_row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["run"], f"{row['samples']:,}", f"{row['spans']:,}", f"{row['bytes'] / 1e6:.2f} MB", f"{row['render_cpu_s']:.1f} s",
+        f"{row['first_paint_ms']} ms", f"{row['ready_ms']} ms", f"{row['frame_ms_median']}, {row['frame_ms_p90']} ms",
+        f"{row['date']}, {row['cores']} cores, no graphics card (load before {row['load']:g})",
     )  # fmt: skip
 
 
@@ -289,7 +337,7 @@ def _named_cell(row: dict[str, Any]) -> tuple[str, ...]:
 KINDS: dict[str, Callable[[str], str]] = {
     "run": run, "json": json_part, "rules": rules, "barriers": barriers,
     "waits_seen": waits_seen, "table": columns, "crystal_codes": crystal_codes,
-    "benchmarks": benchmarks, "calibration": calibration,
+    "benchmarks": benchmarks, "costs": costs, "pages": pages, "calibration": calibration,
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ Nothing here imports NumPy, Polars or rich: ``dipstick --help`` answers at once,
 
 from __future__ import annotations
 
-from dipstick.cli import claims, demo, doctor, explain, import_, query, ray_env, run, selftest
+from dipstick.cli import claims, demo, doctor, explain, export, import_, live, query, ray_env, run, selftest
 from dipstick.cli.options import DIPSTICK
 from dipstick.cli.program import run_program
 
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 COMMANDS: tuple[Command, ...] = (
     run,
+    live,
     explain,
     claims,
     query,
+    export,
     import_,
     demo,
     doctor,

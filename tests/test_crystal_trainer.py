@@ -188,6 +188,14 @@ def test_the_transfer_comes_after_the_rewards(monkeypatch: pytest.MonkeyPatch) -
     assert order == ["rewards", "rewards", "64.0 MiB to cpu"]
 
 
+def test_a_checkpoint_of_ranks_without_a_gpu_can_be_loaded(tmp_path: Path) -> None:
+    """Transformers maps it to ``cpu:0``, a name that torch.load refuses by itself."""
+    torch.save({"a": torch.ones(3)}, tmp_path / "state.pt")
+    trainer.know_numbered_cpus()
+    found = torch.load(tmp_path / "state.pt", map_location=torch.device("cpu", 0), weights_only=True)
+    assert found["a"].tolist() == [1.0, 1.0, 1.0]
+
+
 # --- what is said ------------------------------------------------------------------------------------------------
 
 

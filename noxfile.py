@@ -93,7 +93,9 @@ def live_vllm(session: nox.Session) -> None:
 def crystal_train(session: nox.Session) -> None:
     """Crystal_rl's training: two gloo ranks, resume after a kill, vLLM's CPU build colocated (x86 with AVX2)."""
     session.install("--no-deps", "-r", "requirements/crystal-train.txt")
-    session.install("pytest>=8.3", "hypothesis>=6.100")
+    session.install("pytest>=8.3", "hypothesis>=6.100", "polars>=1.30", "nvidia-ml-py>=12.560", "rich>=13.9")
     environment = {"PYTHONPATH": "src", "OMP_NUM_THREADS": "1"}
-    files = ("tests/test_crystal_training.py", "tests/live/live_crystal_vllm.py")
-    session.run("python", "-m", "pytest", "-p", "no:cacheprovider", *session.posargs, *files, env=environment)
+    pytest = ("python", "-m", "pytest", "-p", "no:cacheprovider", *session.posargs)
+    session.run(*pytest, "tests/test_crystal_training.py", "tests/test_crystal_trainer.py", env=environment)
+    live = ("tests/live/live_crystal_vllm.py", "tests/live/live_crystal_dips.py")
+    session.run(*pytest, "--noconftest", *live, env=environment)

@@ -3,17 +3,20 @@
     /path/to/venv/bin/python scripts/teach_tiny.py        torch, transformers, tokenizers, ase; 10 minutes on one CPU core
 
 Its lessons are random edits that parse, apply and pass the checks of the crystal they are for. Which edit reaches a goal
-is not in them: that is what GRPO is to find. The same versions on the same processor write the same bytes.
+is not in them: that is what GRPO is to find. The same versions on the same processor with the
+same structures (taught.json has their hash) write the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
 import sys
 import time
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,14 +205,16 @@ def main() -> None:
     model = make_model(tokenizer)
     loss = teach(model, encoded(tokenizer, pairs), args.steps, tokenizer.pad_token_id)
     model.half().save_pretrained(args.output)
+    shipped_file = files("crystal_rl") / "data" / "structures.extxyz"
     about = {
         "seed": SEED,
         "lessons": args.lessons,
         "steps": args.steps,
         "loss": round(loss, 4),
         "torch": torch.__version__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "structures": hashlib.sha256(shipped_file.read_bytes()).hexdigest(),
     }
-    about["parameters"] = sum(p.numel() for p in model.parameters())
     (args.output / "taught.json").write_text(json.dumps(about, indent=2) + "\n")
     print(about)
 

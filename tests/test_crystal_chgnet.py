@@ -16,6 +16,7 @@ from crystal_rl.scoring import Scorer, load_scorer
 from crystal_rl.structures import find
 
 SALT = find("rocksalt-NaCl").structure
+GOAL = Target("density", 2.0, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -93,16 +94,23 @@ def test_a_shipped_crystal_is_at_rest(scorer: Scorer) -> None:
     assert from_atoms(atoms) == SALT
 
 
-def test_loading_is_silent_and_leaves_nvml_alone() -> None:
-    """Nothing on stdout, where answers go; no NVML binding loaded: CHGNet's would be one of 2019."""
+def test_loading_is_silent_and_brings_no_nvml_binding() -> None:
+    """Nothing on stdout, where answers go; what CHGNet would read the GPU's memory with is an empty stand-in."""
     code = (
         "import sys; from crystal_rl.surrogate import load_surrogate\n"
-        "load_surrogate('chgnet'); print('pynvml' in sys.modules)"
+        "load_surrogate('chgnet'); print(hasattr(sys.modules['nvidia_smi'], 'nvmlInit'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning:crystal_rl", "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "False\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_the_other_weights_load_beside_the_first(scorer: Scorer) -> None:
+    """The r2SCAN ones, in the same process; energies differ, formation energies hardly."""
+    other = load_scorer("chgnet-r2scan")
+    task = Task("c1", SALT, (Substitute("Na", "K"),), GOAL, deadline_s=600.0)
+    a, b = scorer.evaluate(task).terms, other.evaluate(task).terms
+    assert other.model == "chgnet-r2scan"
+    assert a is not None
+    assert b is not None
+    assert a.formation_energy != b.formation_energy
+    assert a.formation_energy == pytest.approx(b.formation_energy, abs=0.2)

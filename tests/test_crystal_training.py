@@ -21,8 +21,8 @@ from crystal_rl import journal
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 4
 TRAIN = (
-    *("--preset", "tiny", "--surrogate", "fake", "--ranks", "2", "--completions", "4", "--tasks", "40"),
-    *("--steps", str(STEPS), "--save-steps", "1", "--learning-rate", "0.01", "--seed", "5"),
+    *("--preset", "tiny", "--surrogate", "fake", "--ranks", "2", "--completions", "4", "--prompts", "1"),
+    *("--tasks", "40", "--steps", str(STEPS), "--save-steps", "1", "--learning-rate", "0.01", "--seed", "5"),
 )
 
 MISSING = [name for name in ("torch", "trl", "peft", "ase") if find_spec(name) is None]

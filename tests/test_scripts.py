@@ -223,7 +223,7 @@ def test_a_misspelt_check_is_a_usage_error(checkout: Checkout) -> None:
     done = checkout.run("test", "lnt")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         2,
-        "usage: scripts/test [all|lint|types|tests] [pytest arguments]",
+        "usage: scripts/test [all|lint|types|tests|crystal] [pytest arguments]",
     )
 
 

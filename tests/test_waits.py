@@ -56,6 +56,38 @@ def test_the_first_to_finish_its_rewards_waits_for_the_other() -> None:
     assert wait_rows(meetings) == (row(0, 2.0),)
 
 
+def blocking(rank: int, scored: float, gathered: float, *, step: int = 0) -> list[Row]:
+    """A step whose gather waits inside ``_calculate_rewards``, as gloo's does: generate [0, 4), forward from 10."""
+    outer = [
+        span("step", 0, 11, rank=rank, step=step),
+        span("GRPOTrainer._prepare_inputs", 0, 10, rank=rank, step=step),
+    ]
+    return [
+        *outer,
+        span("GRPOTrainer.vLLM.generate", 0, 4, rank=rank, step=step),
+        span("GRPOTrainer._calculate_rewards", 4, gathered, rank=rank, step=step),
+        span("GRPOTrainer.modification_reward", 4, scored, rank=rank, step=step, phase="reward"),
+        span("gather", scored, gathered, rank=rank, step=step),
+        span("backward", 10, 11, rank=rank, step=step),
+    ]
+
+
+def test_a_gather_that_blocks_is_a_wait_and_no_reward() -> None:
+    """gloo: rank 0 scores until 6 and is in the gather until rank 1 comes at 9. It waited 3 s; it did not score."""
+    timelines = ranks(blocking(0, 6, 9.002), blocking(1, 9, 9.002))
+
+    meetings = meet(timelines)
+
+    assert waited(meetings)["reward"] == [[3.002, 0]]
+    assert wait_rows(meetings)[0].late_rank == 1
+    assert seconds(paint_waits(timelines, meetings)[0])["reward"] == 2.0
+
+
+def test_a_gather_of_one_rank_waits_for_nobody() -> None:
+    """Its seconds stay with the rewards."""
+    assert seconds(ranks(blocking(0, 6, 9))[0])["reward"] == 5.0
+
+
 def test_waits_become_phases_and_the_seconds_still_add_up() -> None:
     """The wait takes the unattributed time between rewards and backward, and nothing else."""
     timelines = ranks(cycle(0, 0, 0, (4, 3, 2, 1)), cycle(1, 0, 0, (4, 5, 0, 1)))

@@ -17,7 +17,7 @@ _EVERYWHERE = {
     "TOKENIZERS_PARALLELISM": "false",  # forks and threads of the tokenizer do not mix
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",  # a page of remarks per rank, all of them about what is meant to be so
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
 _CPU = {

@@ -57,7 +57,7 @@ SHIPPED: dict[str, tuple[str, str]] = {
 """Name: where its ``load(model, device)`` is, and the model."""
 DEFAULT = "chgnet"
 _INSTALL = {
-    "crystal_rl.potentials.chgnet": "pip install --no-deps chgnet==0.4.2    (why --no-deps: docs/crystal_rl.md)",
+    "crystal_rl.potentials.chgnet": "pip install --no-deps -r requirements/crystal.txt    (why: docs/crystal_rl.md)",
     "crystal_rl.potentials.sevennet": "pip install sevenn==0.13.0",
 }
 

@@ -25,6 +25,23 @@ if TYPE_CHECKING:
     from crystal_rl.settings import Settings
 
 CHUNK_MIB = 256
+PRIORITY = 100
+"""After all of torch's own."""
+
+
+def know_numbered_cpus() -> None:
+    """Let torch.load take ``cpu:0`` for the CPU: transformers maps checkpoints there when several ranks have no GPU.
+
+    Without it they cannot be resumed (transformers 5.17: "don't know how to restore data location ... cpu:0").
+    """
+
+    def tag(_: Any) -> None:
+        """Nothing is saved under such a name."""
+
+    def restore(storage: Any, location: str) -> Any:
+        return storage if location.startswith("cpu:") else None
+
+    torch.serialization.register_package(PRIORITY, tag, restore)
 
 
 class CrystalTrainer(GRPOTrainer):  # type: ignore[misc] # TRL is untyped, or absent
@@ -73,6 +90,7 @@ def make_trainer(
     """
     has_gpu = torch.cuda.is_available()
     logging.disable_progress_bar()  # one per rank, for a second
+    know_numbered_cpus()
     if settings.engine == "vllm" and not has_gpu:
         keep_float32_in_vllm()
     trainer = CrystalTrainer(

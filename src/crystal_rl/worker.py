@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -92,6 +93,7 @@ def start(plan: Plan, number: int) -> None:
     end_with(os.getppid())
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(plan.threads)  # before torch or numpy is imported here
+    warnings.filterwarnings("ignore", message="No Pauling electronegativity")  # pymatgen, of noble gases
     scorer = (plan.load or _load)(plan.surrogate, plan.device)
     scorer.warm_up()
     _here[:] = [_Worker(number, plan, scorer)]

@@ -27,7 +27,7 @@ TRAIN = (
         "--tasks",
         "40",
     ),
-    *("--steps", "12", "--save-steps", "0"),
+    *("--tasks", "40", "--steps", "12", "--save-steps", "0"),
 )
 
 

@@ -57,7 +57,7 @@ def _run_once(calculator: BaseCalculator) -> None:
 
 
 def _stand_in_for_nvidia_smi() -> None:
-    if importlib.util.find_spec("nvidia_smi") is None:
+    if "nvidia_smi" not in sys.modules and importlib.util.find_spec("nvidia_smi") is None:
         sys.modules["nvidia_smi"] = ModuleType(
             "nvidia_smi", "Stands in for nvidia-ml-py3; see crystal_rl.potentials"
         )

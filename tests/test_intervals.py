@@ -16,6 +16,7 @@ from dipstick.analysis.intervals import (
     lay,
     merge_edges,
     nest,
+    piece_at,
     sample,
 )
 
@@ -226,3 +227,13 @@ def test_sums_without_windows_are_nothing() -> None:
     seen = lay(none, none).sums(np.zeros(0), np.array([1]), np.array([9]))
 
     assert [part.tolist() for part in seen] == [[0], [0]]
+
+
+@given(st.lists(st.integers(0, 20), max_size=4), st.lists(st.integers(-3, 24), max_size=40))
+def test_a_time_is_in_the_piece_of_the_last_edge_reached(edges: list[int], times: list[int]) -> None:
+    """However many times there are to an edge, in order or not, and edges that repeat."""
+    bounds, at = np.array(sorted(edges), np.int64), np.array(times, np.int64)
+    by_hand = [sum(edge <= t for edge in edges) - 1 for t in times]
+
+    assert piece_at(bounds, at).tolist() == by_hand
+    assert piece_at(bounds, np.sort(at)).tolist() == [by_hand[i] for i in np.argsort(at, kind="stable")]

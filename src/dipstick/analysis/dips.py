@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from dipstick import phases
-from dipstick.analysis.intervals import indicator, integral, merge_edges, sample
+from dipstick.analysis.intervals import indicator, integral, merge_edges, piece_at, sample
 from dipstick.analysis.telemetry import Series
 from dipstick.model import Dip
 
@@ -134,7 +134,7 @@ def busy_windows(series: Series, timeline: RankTimeline | None) -> BusyWindows |
     middle = (series.t0 + series.t1) // 2
     code = sample(timeline.edges, timeline.code, middle, phases.UNATTRIBUTED)
     busy = np.isin(code, [phases.CODE[p] for p in BUSY_PHASES])
-    step = np.maximum(np.searchsorted(timeline.steps.t0, middle, side="right") - 1, 0)
+    step = np.maximum(piece_at(timeline.steps.t0, middle), 0)
     return BusyWindows(step, busy, len(timeline.steps))
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from dipstick.model import FloatArray, IntArray
 
+MANY_TIMES = 4
+"""Times per edge from which sorted times are counted and not looked up."""
 NONE = -1
 """The span index of time that no span covers."""
 
@@ -125,7 +127,13 @@ def _assemble(
 
 
 def piece_at(edges: IntArray, times: IntArray) -> IntArray:
-    """Index of the piece that holds each time; -1 before the first edge, n from the last edge on."""
+    """Index of the piece that holds each time; -1 before the first edge, n from the last edge on.
+
+    Many sorted times among few edges are counted instead: it takes a look-up per edge, not one per time.
+    """
+    if len(times) > MANY_TIMES * len(edges) and bool((times[1:] >= times[:-1]).all()):
+        reached = np.bincount(np.searchsorted(times, edges), minlength=len(times))
+        return np.cumsum(reached[: len(times)]) - 1
     at: IntArray = np.searchsorted(edges, times, side="right") - 1
     return at
 
@@ -158,7 +166,7 @@ class Cuts:
     def __init__(self, edges: IntArray, times: IntArray) -> None:
         self.width = np.diff(edges)
         last = max(len(edges) - 2, 0)
-        self.at = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, last)
+        self.at = np.clip(piece_at(edges, times), 0, last)
         into = times - edges[self.at] if len(edges) else times
         self.into = np.clip(into, 0, self.width[self.at]) if len(self.width) else np.zeros(len(times))
 

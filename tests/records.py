@@ -180,6 +180,10 @@ class MemoryRecording:
         """The same rows, lazily."""
         return self.table(name).lazy()
 
+    def has_values(self, name: str, column: str) -> bool:
+        """Whether any row has the column."""
+        return bool(self.table(name)[column].is_not_null().any())
+
     def has(self, name: str) -> bool:
         """Whether the table holds rows."""
         return not self.table(name).is_empty()

@@ -16,6 +16,7 @@ from dipstick.analysis.intervals import (
     lay,
     merge_edges,
     nest,
+    piece_at,
     sample,
 )
 
@@ -182,9 +183,7 @@ def test_a_hole_between_windows_is_a_piece_and_touching_windows_have_none() -> N
     laid = lay(np.array([0, 2, 6]), np.array([2, 4, 7]))
 
     assert laid.edges.tolist() == [0, 2, 4, 6, 7]
-    assert laid.piece.tolist() == [0, 1, 3]
     assert laid.rate(np.array([10.0, 20.0, 30.0])).tolist() == [10, 20, 0, 30]
-    assert laid.rate(1.0).tolist() == [1, 1, 0, 1]
 
 
 def test_no_windows_are_no_pieces() -> None:
@@ -211,3 +210,30 @@ def test_windows_integrate_to_what_each_of_them_adds(
     ]
 
     assert integral(laid.edges, laid.rate(values), at).tolist() == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize(("later", "covered", "total"), [(6, 2.0, 12.0), (2, 2.0, 12.0)])
+def test_sums_over_windows_tell_what_is_covered(later: int, covered: float, total: float) -> None:
+    """5 on [0, 2) and 7 on a window of 1 with a hole before it, or none: over [1, 9) 1 and 1 are seen."""
+    laid = lay(np.array([0, later]), np.array([2, later + 1]))
+    seen = laid.sums(np.array([5.0, 7.0]), np.array([1, -3, 20]), np.array([9, 0, 30]))
+
+    assert [part.tolist() for part in seen] == [[covered, 0, 0], [total, 0, 0]]
+
+
+def test_sums_without_windows_are_nothing() -> None:
+    """No windows, nothing covered."""
+    none = np.zeros(0, np.int64)
+    seen = lay(none, none).sums(np.zeros(0), np.array([1]), np.array([9]))
+
+    assert [part.tolist() for part in seen] == [[0], [0]]
+
+
+@given(st.lists(st.integers(0, 20), max_size=4), st.lists(st.integers(-3, 24), max_size=40))
+def test_a_time_is_in_the_piece_of_the_last_edge_reached(edges: list[int], times: list[int]) -> None:
+    """However many times there are to an edge, in order or not, and edges that repeat."""
+    bounds, at = np.array(sorted(edges), np.int64), np.array(times, np.int64)
+    by_hand = [sum(edge <= t for edge in edges) - 1 for t in times]
+
+    assert piece_at(bounds, at).tolist() == by_hand
+    assert piece_at(bounds, np.sort(at)).tolist() == [by_hand[i] for i in np.argsort(at, kind="stable")]

@@ -249,8 +249,8 @@ def test_in_range_agrees_with_its_definition(rows: list[list[int]], start: int, 
     assert frame.filter(in_range("spans", start, end)).rows() == expected
 
 
-def test_a_range_reads_only_the_row_groups_it_needs(tmp_path: Path) -> None:
-    """Three row groups; the utilization of the first is overwritten with garbage: the third still reads."""
+def damaged_recording(tmp_path: Path) -> Recording:
+    """Three row groups of samples; the utilization of the first is overwritten with garbage."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - only here
 
     count = 180_000
@@ -265,7 +265,12 @@ def test_a_range_reads_only_the_row_groups_it_needs(tmp_path: Path) -> None:
     begin = column.dictionary_page_offset or column.data_page_offset
     content[begin : begin + column.total_compressed_size] = b"\xff" * column.total_compressed_size
     part.write_bytes(content)
-    damaged = open_recording(recording.path)
+    return open_recording(recording.path)
+
+
+def test_a_range_reads_only_the_row_groups_it_needs(tmp_path: Path) -> None:
+    """The first of three row groups is damaged: the third still reads."""
+    damaged = damaged_recording(tmp_path)
     found = damaged.table("gpu", start_ns=170_000, end_ns=170_003)
     assert found.select("t_ns", "util_pct").rows() == [(t, t % 97) for t in (170_000, 170_001, 170_002)]
     assert texts(damaged) == []
@@ -313,3 +318,23 @@ def test_time_columns_are_what_the_reader_converts() -> None:
     assert TIME_COLUMNS["gpu"] == ("t_ns",)
     assert TIME_COLUMNS["jobs"] == ("submitted_ns", "t0_ns", "t1_ns")
     assert TIME_COLUMNS["anchors"] == ()
+
+
+def test_whether_a_column_was_recorded_is_known_without_loading_the_table(tmp_path: Path) -> None:
+    """One value is enough; an empty column, an empty table and rows that cannot be read have none."""
+    recording = record(tmp_path, spans=[span(1, 2, name="a"), span(2, 3, name="b", pickled_b=7)])
+
+    assert recording.has_values("spans", "pickled_b")
+    assert not recording.has_values("spans", "file")
+    assert not recording.has_values("jobs", "payload_types")
+    with pytest.raises(UsageError, match="no column nope"):
+        recording.has_values("spans", "nope")
+
+
+def test_a_damaged_part_has_no_values_and_is_noted(tmp_path: Path) -> None:
+    """As when its table is loaded; a column of it that can be read counts."""
+    damaged = damaged_recording(tmp_path)
+
+    assert damaged.has_values("gpu", "gpu")
+    assert not damaged.has_values("gpu", "util_pct")
+    assert texts(damaged) == ["gpu/a-000001.parquet is damaged or cut short: 180000 rows are lost"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -175,6 +176,15 @@ class TestExplanations:
         found = judge_trend(100 + x + noise(60, 0.5, seed=1), {"x": x}, QUICK)
 
         assert found.because == ()
+
+    def test_a_series_that_does_not_move_needs_no_explanation(self) -> None:
+        """Where that is not asked for, no covariate is tried on it; one that moves is explained as ever."""
+        flat, rising, x = 100 + noise(60), 100 + STEPS + noise(60), {"x": STEPS + noise(60, seed=1)}
+        sparing = replace(QUICK, explain_flat=False)
+
+        assert [len(judge_trend(flat, x, o).covariates) for o in (QUICK, sparing)] == [1, 0]
+        assert judge_trend(flat, None, sparing) == judge_trend(flat, x, sparing)
+        assert judge_trend(rising, x, QUICK) == judge_trend(rising, x, sparing)
 
     def test_a_constant_covariate_is_not_tried(self) -> None:
         """224 tokens in each step."""

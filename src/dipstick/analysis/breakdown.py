@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
-from dipstick.analysis.intervals import Cuts, lay
+from dipstick.analysis.intervals import lay
 from dipstick.analysis.waits import critical_path, wait_rows
 from dipstick.model import HOLLOW_STATES, STATES, Breakdown, PhasePart, PhaseRow
 
@@ -160,10 +160,8 @@ def _load(timeline: RankTimeline, gpus: Sequence[GpuOfRank]) -> _Load | None:
 def _utilization(util: Series, times: IntArray) -> tuple[FloatArray, FloatArray]:
     """Integral of utilization (percent x s) and covered seconds between neighbouring instants."""
     known = util.known()
-    laid = lay(known.t0, known.t1)
-    cuts = Cuts(laid.edges, times)
-    total, covered = (cuts.integral(laid.rate(values)) for values in (known.value, 1.0))
-    return np.diff(total) / 1e9, np.diff(covered) / 1e9
+    covered, total = lay(known.t0, known.t1).sums(known.value, times[:-1], times[1:])
+    return total / 1e9, covered / 1e9
 
 
 def _durations(timeline: RankTimeline, meetings: Sequence[Meetings]) -> list[IntArray]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from dipstick import phases
-from dipstick.analysis.intervals import indicator, integral, merge_edges, sample
+from dipstick.analysis.intervals import indicator, integral, merge_edges, piece_at, sample
 from dipstick.analysis.telemetry import Series
 from dipstick.model import Dip
 
@@ -118,23 +118,42 @@ def _moved(series: Series, base: FloatArray, low: FloatArray, edge: IntArray, be
     return moved
 
 
+@dataclass(frozen=True, slots=True)
+class BusyWindows:
+    """The step of each window, and whether its middle lies in a phase that should be busy."""
+
+    step: IntArray
+    busy: npt.NDArray[np.bool_]
+    steps: int
+
+
+def busy_windows(series: Series, timeline: RankTimeline | None) -> BusyWindows | None:
+    """Where the windows of a series lie in the loop; None without steps."""
+    if timeline is None or not len(timeline.steps):
+        return None
+    middle = (series.t0 + series.t1) // 2
+    code = sample(timeline.edges, timeline.code, middle, phases.UNATTRIBUTED)
+    busy = np.isin(code, [phases.CODE[p] for p in BUSY_PHASES])
+    step = np.maximum(piece_at(timeline.steps.t0, middle), 0)
+    return BusyWindows(step, busy, len(timeline.steps))
+
+
 def baseline_of(series: Series, timeline: RankTimeline | None) -> FloatArray:
+    """:func:`baseline` of the windows of one series."""
+    return baseline(series.value, busy_windows(series, timeline))
+
+
+def baseline(value: FloatArray, windows: BusyWindows | None) -> FloatArray:
     """Local baseline of each window: the 80th percentile over busy phases of steps k-2 to k+2.
 
     Without steps it is one 80th percentile of the windows above 1 % (a GPU that rests half the run has not
     halved its plateau).
     """
-    busy = series.value > USED_PCT
-    if timeline is None or not len(timeline.steps):
-        return np.full(len(series.value), _percentile(series.value[busy]))
-    middle = (series.t0 + series.t1) // 2
-    code = sample(timeline.edges, timeline.code, middle, phases.UNATTRIBUTED)
-    chosen = np.isin(code, [phases.CODE[p] for p in BUSY_PHASES]) & ~np.isnan(series.value)
-    if not chosen.any():
-        return np.full(len(series.value), _percentile(series.value[busy]))
-    step = np.maximum(np.searchsorted(timeline.steps.t0, middle, side="right") - 1, 0)
-    per_step = _rolling(step[chosen], series.value[chosen], len(timeline.steps))
-    local: FloatArray = per_step[step]
+    chosen = None if windows is None else windows.busy & ~np.isnan(value)
+    if windows is None or chosen is None or not chosen.any():
+        return np.full(len(value), _percentile(value[value > USED_PCT]))
+    per_step = _rolling(windows.step[chosen], value[chosen], windows.steps)
+    local: FloatArray = per_step[windows.step]
     return local
 
 

@@ -33,16 +33,34 @@ def find_all(used: Sequence[Used], timelines: Sequence[RankTimeline]) -> tuple[l
     """
     per_gpu: list[Dip] = []
     job: list[Dip] = []
+    shared: dict[int, tuple[Series, dips.BusyWindows | None]] = {}
     for name in SERIES:
         series = [_series(signals, states, name, timelines) for signals, states, _ in used]
         found = [
-            dips.find(s, dips.baseline_of(s, u[2]), u[0].window_ns) for s, u in zip(series, used, strict=True)
+            dips.find(s, dips.baseline(s.value, _busy(s, one[2], shared, place)), one[0].window_ns)
+            for place, (s, one) in enumerate(zip(series, used, strict=True))
         ]
         for (signals, _, rank), one, scope in zip(used, found, dips.scopes(found), strict=True):
             host, gpu = signals.host, signals.gpu
             per_gpu += dips.describe(one, scope, host=host, gpu=gpu, timeline=rank, series=name)
         job += _of_job(used, series, timelines, name)
     return per_gpu, job
+
+
+def _busy(
+    series: Series,
+    timeline: RankTimeline | None,
+    shared: dict[int, tuple[Series, dips.BusyWindows | None]],
+    place: int,
+) -> dips.BusyWindows | None:
+    """Where a GPU's windows lie in the loop, looked up once where both of its series have the same windows."""
+    if place in shared:
+        other, windows = shared[place]
+        if np.array_equal(other.t0, series.t0) and np.array_equal(other.t1, series.t1):
+            return windows
+    windows = dips.busy_windows(series, timeline)
+    shared[place] = series, windows
+    return windows
 
 
 def work_series(states: StateSeries) -> Series:

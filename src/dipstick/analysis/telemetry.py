@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from dipstick import clock
-from dipstick.analysis.intervals import between, lay
+from dipstick.analysis.intervals import lay
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -58,8 +58,7 @@ class Series:
         Example: 100 on [0, 2) and 0 on [2, 4) has mean 50 over [1, 3) and 100 over [-5, 1).
         """
         known = self.known()
-        laid = lay(known.t0, known.t1)
-        covered, total = between(laid.edges, [laid.rate(1.0), laid.rate(known.value)], t0, t1)
+        covered, total = lay(known.t0, known.t1).sums(known.value, t0, t1)
         mean: FloatArray = np.divide(total, covered, out=np.full(len(t0), np.nan), where=covered > 0)
         return mean
 
@@ -76,9 +75,11 @@ class Series:
 
     def clip(self, start: int, end: int) -> Series:
         """The part inside [start, end)."""
-        t0, t1 = np.clip(self.t0, start, end), np.clip(self.t1, start, end)
-        keep = t1 > t0
-        return Series(t0[keep], t1[keep], self.value[keep])
+        at = np.flatnonzero((self.t1 > start) & (self.t0 < end) & (self.t1 > self.t0) & (start < end))
+        part = (
+            slice(at[0], at[-1] + 1) if len(at) and at[-1] - at[0] < len(at) else at
+        )  # no copy of the usual run
+        return Series(np.maximum(self.t0[part], start), np.minimum(self.t1[part], end), self.value[part])
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def paint(timeline: RankTimeline, starts: IntArray, ends: IntArray, code: int) -
     window = (timeline.edges[0], timeline.edges[-1])
     edges, old = clip(edges, old, (int(window[0]), int(window[1])))
     order = np.argsort(starts, kind="stable")
-    at = np.searchsorted(starts[order], edges[:-1], side="right") - 1
+    at = piece_at(starts[order], edges[:-1])
     hit = (
         (at >= 0) & (edges[:-1] < ends[order][np.clip(at, 0, None)])
         if len(starts)

@@ -40,6 +40,8 @@ class TrendOptions:
     weak: float = 0.1
     draws: int = 999
     seed: int = 0
+    explain_flat: bool = True
+    """Whether covariates are also tried on a series that does not move: it tells nothing, and a day of steps takes a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ def judge_trend(
     change = _scaled(slope, float(step[-1] - step[0]) / centre, float(np.sqrt((1 + memory) / (1 - memory))))
     points = find_changes(series, rng, opt.alpha, opt.draws)
     shape = _shape(series, step, points, drifts=p <= opt.alpha)
-    found = explain_drift(y, covariates or {}, rng, opt.alpha, opt.draws)
+    tried = (covariates or {}) if shape != "flat" or opt.explain_flat else {}
+    found = explain_drift(y, tried, rng, opt.alpha, opt.draws)
     because = [e.name for e in sorted(found, key=lambda e: -e.share.value) if e.explains and shape != "flat"]
     moved = tuple(replace(c, step=int(at[c.step])) for c in points) if shape == "change" else ()
     return Trend(

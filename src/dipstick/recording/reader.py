@@ -141,6 +141,13 @@ class Recording:
         """Whether the table holds a row that can be used."""
         return bool(self._extents.get(table))
 
+    def has_values(self, table: str, column: str) -> bool:
+        """Whether any stored row has a value in the column; one column is read, nothing is cleaned or sorted."""
+        _check_columns(table, [column])
+        some = pl.col(column).is_not_null().any().alias("some")
+        sources = self._sources.get(table, [])
+        return any(self._collect(source, lambda rows: rows.select(some))["some"].any() for source in sources)
+
     def scan(self, table: str) -> pl.LazyFrame:
         """All rows as stored: times not converted, nothing cleaned, in file order."""
         _check_table(table)

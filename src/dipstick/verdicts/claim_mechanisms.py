@@ -75,13 +75,20 @@ def workers_get_tensors(evidence: Evidence) -> Judged:
     ) + _pickle_receipts(evidence)
 
 
+def _pickled_bytes(evidence: Evidence) -> pl.Series:
+    """Of each hand-over to a pool; a day of spans is not loaded to find that none was recorded."""
+    if not evidence.recording.has_values("spans", "pickled_b"):
+        return pl.Series("pickled_b", [], pl.Int64)
+    return evidence.recording.table("spans", columns=["pickled_b"])["pickled_b"].drop_nulls()
+
+
 def _pickled(evidence: Evidence) -> str:
-    spans = evidence.recording.table("spans", columns=["pickled_b"])["pickled_b"].drop_nulls().to_numpy()
+    spans = _pickled_bytes(evidence).to_numpy()
     return f"; the pool pickled {float(spans.mean()):.0f} bytes a step on average" if len(spans) else ""
 
 
 def _pickle_receipts(evidence: Evidence) -> tuple[Receipt, ...]:
-    spans = evidence.recording.table("spans", columns=["pickled_b"])["pickled_b"].drop_nulls()
+    spans = _pickled_bytes(evidence)
     if not len(spans):
         return ()
     total = int(spans.sum())

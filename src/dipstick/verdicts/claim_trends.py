@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dipstick.analysis.trends import judge_thinning, judge_trend
+from dipstick.analysis.trends import TrendOptions, judge_thinning, judge_trend
 from dipstick.judgement import Reason, Verdict
 from dipstick.phases import PHASES
 from dipstick.verdicts.algebra import unconfirmed
@@ -73,11 +73,9 @@ def trend_of(evidence: Evidence, of: str) -> Trend | None:
     known = series_of(evidence)
     if of not in known:
         return None
-    trend = judge_trend(known[of])
-    if trend.shape == "flat":  # nothing to explain, and explaining a day of steps takes a second
-        return trend
     others = {name: x for name, x in drivers(evidence).items() if name != of and np.ptp(x) > 0}
-    return judge_trend(known[of], completion_length(evidence) | others)
+    options = TrendOptions(explain_flat=False)
+    return judge_trend(known[of], completion_length(evidence) | others, options)
 
 
 def describe(of: str, trend: Trend) -> str:

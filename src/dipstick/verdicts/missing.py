@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from dipstick.model import Missing
 
 if TYPE_CHECKING:
@@ -77,21 +75,15 @@ def _training(recording: Recording, findings: Findings) -> Iterator[Missing]:
 
 
 def _mechanism(recording: Recording) -> Iterator[Missing]:
-    if not _any(recording, "spans", "file"):
+    if not recording.has_values("spans", "file"):
         yield Missing(
             "file:line of the hooked calls",
             "receipts in the code",
             "record with hooks that note the call site",
         )
-    if not _any(recording, "jobs", "payload_types") and not recording.has("handoffs"):
+    if not recording.has_values("jobs", "payload_types") and not recording.has("handoffs"):
         yield Missing(
             "payload types (text, arrays, tensors)",
             "settling what crosses from generation to the reward workers",
             "record the types that cross each hand-over",
         )
-
-
-def _any(recording: Recording, table: str, column: str) -> bool:
-    """Whether any row has the column; answered by a scan, without loading the table."""
-    known = recording.scan(table).select(pl.col(column).is_not_null().any()).collect()
-    return bool(known.item())

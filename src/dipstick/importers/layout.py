@@ -7,6 +7,7 @@ import io
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from dipstick.errors import ImportFormatError
@@ -68,6 +69,12 @@ def looks_like_value(cell: str) -> bool:
 
 
 def find_layout(lines: Sequence[str], where: str) -> Layout | None:
+    """:func:`_find_layout`, remembered: several importers look at the same file."""
+    return _find_layout(tuple(lines[:SAMPLE_LINES]), where)
+
+
+@lru_cache(maxsize=4)
+def _find_layout(lines: tuple[str, ...], where: str) -> Layout | None:
     """How these lines are laid out, None if they are no table.
 
     Args:
@@ -77,7 +84,6 @@ def find_layout(lines: Sequence[str], where: str) -> Layout | None:
     Raises:
         ImportFormatError: A header names more or fewer columns than the rows have, or absurdly many.
     """
-    lines = lines[:SAMPLE_LINES]
     if lines and max(len(line) for line in lines) > 64_000 and len(lines) < 3:  # noqa: PLR2004 - bytes of the head; lines
         raise ImportFormatError(f"its first line has more than {len(lines[0]):,} characters.", where=where)
     best: tuple[float, Layout] | None = None

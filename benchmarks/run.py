@@ -56,6 +56,19 @@ for table in sys.argv[2:]:
     assert 0 < rows.height < 100_000, rows.height
 """
 
+READ_CSV = """
+import sys
+from pathlib import Path
+from dipstick.importers.account import Account
+from dipstick.importers.base import Sink
+from dipstick.importers.options import Options
+from dipstick.importers.registry import choose
+path, rows = Path(sys.argv[1]), []
+sink = Sink(Account(path.name, "", "host0"), lambda table, frame: rows.append(frame.height))
+choose(path).read(path, Options(), sink)
+assert sum(rows) > 6_000_000, sum(rows)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Child:
@@ -199,10 +212,30 @@ def bench_day() -> Iterable[Result]:
     )
 
 
+def bench_import() -> Iterable[Result]:
+    """A telemetry CSV of half a gigabyte: into tables, and all the way to a recording."""
+    key = hashlib.sha256((HERE / "telemetry_csv.py").read_bytes()).hexdigest()[:12]
+    path = Path(tempfile.gettempdir()) / f"dipstick-bench-{key}.csv"
+    if not path.exists():
+        measure([PYTHON, str(HERE / "telemetry_csv.py"), str(path), "800000"])
+    plain = [PYTHON, "-c", "import sys, polars as pl; pl.read_csv(sys.argv[1])", str(path)]
+    size = f"{path.stat().st_size / 1e6:.0f} MB of nvidia-smi CSV, 6.4 M rows"
+    reading = [PYTHON, "-c", READ_CSV, str(path)]
+    yield compare(
+        f"read {size}", reading, "plain Polars read of it", plain, rounds=5, ratio_limit=2, peak_limit_mib=512
+    )
+    out = str(path.with_suffix(".run"))
+    whole = [PYTHON, "-m", "dipstick", "import", str(path), "-o", out, "--force", "--quiet"]
+    yield compare(
+        f"`dipstick import` of {size}", whole, "plain Polars read of it", plain, rounds=3, peak_limit_mib=512
+    )
+
+
 BENCHES: dict[str, Callable[[], Iterable[Result]]] = {
     "help": bench_help,
     "sample": bench_sample,
     "reader": bench_reader,
+    "import": bench_import,
     "day": bench_day,
 }
 

@@ -84,6 +84,8 @@ def _is_regular(layout: Layout, columns: Columns) -> bool:
     if columns.time is None or columns.time.comma or columns.time.pattern.startswith("%a"):
         return False
     gpu = columns.places.get("gpu")
+    if gpu is None and "uuid" in columns.places:
+        return False  # the UUID tells the GPUs apart
     return gpu is None or all(cell.isascii() and cell.isdigit() for cell in layout.column(gpu))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from dipstick.errors import ImportFormatError
-from dipstick.importers.binding import MEANINGS
+from dipstick.importers.binding import MEANINGS, Binding
 from dipstick.importers.mend import Mender
 from dipstick.importers.sweeps import Sweeps
 from dipstick.importers.trace_gpu import probe_window
@@ -80,6 +80,7 @@ class Samples:
         self._held: pl.DataFrame | None = None
         self._mender = Mender(sink)
         self._hosts: dict[str, int] = {}
+        self._uuids: dict[str, int] = {}
         self._gpus: dict[tuple[str, int], _Gpu] = {}
         self._window: int | None = None
         self._at_most: int | None = None
@@ -92,6 +93,8 @@ class Samples:
         frame = self._usable(frame)
         if frame.is_empty():
             return
+        if "gpu" not in frame.columns and "uuid" in frame.columns:
+            frame = self._by_uuid(frame)
         if "gpu" not in frame.columns:
             frame = self._sweeps.number(frame, self._sink)
         frame = self._mended(frame)
@@ -129,6 +132,17 @@ class Samples:
         good = frame.filter(pl.col("gpu").is_between(0, LARGEST_INDEX))
         self._sink.drop("the GPU's index can't be read", frame.height - good.height)
         return good
+
+    def _by_uuid(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Rows that name their GPU by UUID or bus id only: numbered in order of appearance, which is nvidia-smi's order."""
+        names = frame["uuid"].fill_null("")
+        if not self._uuids:
+            self._sink.bind(
+                Binding("(order of UUIDs)", "gpu", "", "likely", "numbered in order of appearance")
+            )
+        for name in names.unique(maintain_order=True).to_list():
+            self._uuids.setdefault(name, len(self._uuids))
+        return frame.with_columns(names.replace_strict(self._uuids, return_dtype=pl.Int64).alias("gpu"))
 
     def _without(self, frame: pl.DataFrame, good: pl.Expr, column: str, why: str) -> pl.DataFrame:
         """The good rows; most batches have no other, and are not copied."""

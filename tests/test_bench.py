@@ -59,4 +59,4 @@ def test_an_unknown_name_lists_the_names(
     """Exit status 2, nothing measured."""
     monkeypatch.setattr(sys, "argv", ["bench", "nope"])
     assert bench.main() == 2
-    assert capsys.readouterr().err.split() == ["help", "sample", "reader", "day"]
+    assert capsys.readouterr().err.split() == ["help", "sample", "reader", "import", "day"]

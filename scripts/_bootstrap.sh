@@ -117,7 +117,7 @@ tell_progress() { # log; pip's output on stdin
 
 install() { # profile
     local log=$VENV/dipstick-install.log about="20 packages, about 150 MB; 20-60 s"
-    [ "$1" = run ] || about="40 packages, about 180 MB; 30-90 s"
+    [ "$1" = run ] || about="60 packages, about 300 MB; 60-150 s"
     rm -f "$VENV"/dipstick-*.stamp "$log"
     say "dipstick: installing pinned packages for \`$1\` into .venv (once: $about)"
     pip_install "$log" --require-hashes -r "$ROOT/requirements/$1.txt" ||

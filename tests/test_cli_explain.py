@@ -33,6 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         return judged_report() if run == "judged run" else tiny_report()
 
     monkeypatch.setattr(dipstick, "explain", explain)
+    monkeypatch.setattr(dipstick, "load", lambda _run: None)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     return runs
@@ -105,7 +106,7 @@ def test_json_is_one_document_and_nothing_else(capsys: pytest.CaptureFixture[str
     """The same as the .json file; silent on stderr."""
     assert main(["explain", "x", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert (out, err) == (FORMATS[".json"].render(tiny_report()), "")
+    assert (out, err) == (FORMATS[".json"].render(tiny_report()).decode(), "")
 
 
 def test_an_empty_report_is_answered_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,9 +124,21 @@ def test_files_are_written_in_the_format_of_their_suffix(
     out, err = capsys.readouterr()
     assert out == "Generation is the longest phase and what you pay for. The dips are the reward phase.\n"
     assert err.splitlines() == [f"wrote {path}" for path in paths]
-    assert [p.read_text(encoding="utf-8") for p in paths] == [
-        f.render(tiny_report()) for f in FORMATS.values()
-    ]
+    assert [p.read_bytes() for p in paths] == [f.render(tiny_report()) for f in FORMATS.values()]
+
+
+def test_names_are_replaced_in_what_people_share_and_kept_on_request(tmp_path: Path) -> None:
+    """The page says folder1 and host1, --no-redact writes what was recorded, JSON is redacted only with --redact."""
+
+    def written(suffix: str, *options: str) -> str:
+        path = tmp_path / f"r{len(list(tmp_path.iterdir()))}{suffix}"
+        assert main(["explain", "judged run", "-q", "-o", str(path), *options]) == 0
+        return path.read_text(encoding="utf-8")
+
+    assert "tiny" not in written(".html")
+    assert "tiny" in written(".html", "--no-redact")
+    assert "node1" in written(".json")
+    assert "node1" not in written(".json", "--redact")
 
 
 def test_json_and_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +213,7 @@ def test_the_demo_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """The contract, and silence on stderr."""
     assert main(["demo", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert (out, err) == (FORMATS[".json"].render(tiny_report()), "")
+    assert (out, err) == (FORMATS[".json"].render(tiny_report()).decode(), "")
 
 
 def test_the_checkout_and_the_claims_reach_the_analysis(

@@ -15,11 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dipstick.model import Report
+    from dipstick.show import Format
 
 REPORTS = [empty_report, tiny_report, gpus_only_report, many_report, hostile_report]
+TEXTS = (".html", ".md", ".json")
+
+
+def _as_text(kind: Format) -> Callable[[Report], str]:
+    return lambda report: kind.render(report, redact=False).decode()
+
+
 RENDERERS: dict[str, Callable[[Report], str]] = {
     "terminal": terminal.render,
-    **{suffix: kind.render for suffix, kind in FORMATS.items()},
+    **{suffix: _as_text(FORMATS[suffix]) for suffix in TEXTS},
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from builders import (
     tiny_report,
 )
 from dipstick.show import words
-from dipstick.show.html import render
+from dipstick.show.html import asset, render, script
 from dipstick.show.lanes import lanes, whole
 from dipstick.show.palette import PHASE_INKS, STATE_INKS
 from dipstick.show.svg import COLUMNS, draw
@@ -38,6 +40,7 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, str]] = []
         self.texts: list[str] = []
         self.styles: list[str] = []
+        self.scripts: list[str] = []
         self.open: list[str] = []
         self.feed(html)
         self.close()
@@ -57,7 +60,8 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        (self.styles if self.open and self.open[-1] == "style" else self.texts).append(data)
+        inside = self.open[-1] if self.open else ""
+        {"style": self.styles, "script": self.scripts}.get(inside, self.texts).append(data)
 
     @property
     def text(self) -> str:
@@ -68,12 +72,16 @@ REPORTS = [tiny_report, judged_report, empty_report, gpus_only_report, hostile_r
 
 
 @pytest.mark.parametrize("make", REPORTS)
-def test_the_page_asks_for_nothing_and_runs_nothing(make: object) -> None:
-    """No script, no handler, no address, no import: it can be mailed and opened anywhere."""
+def test_the_page_asks_for_nothing_and_runs_only_ours(make: object) -> None:
+    """No handler, no address, no import, no foreign script: it can be mailed and opened anywhere."""
     assert callable(make)
     page = Page(render(make()))
     assert page.open == []
-    assert {"script", "link", "img", "iframe", "object", "embed", "base", "form"} & set(page.tags) == set()
+    assert {"link", "img", "iframe", "object", "embed", "base", "form"} & set(page.tags) == set()
+    assert page.scripts[1:] == (
+        [] if make is empty_report else [str(asset("vendor/uPlot.js")), str(script())]
+    )
+    assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", packed) for packed in page.scripts[:1])
     names = {name for name, _ in page.attributes}
     assert {
         n for n in names if n.startswith("on") or n in {"src", "href", "srcset", "xlink:href", "action"}
@@ -88,7 +96,25 @@ def test_the_page_asks_for_nothing_and_runs_nothing(make: object) -> None:
 def test_the_policy_forbids_what_the_page_does_not_need() -> None:
     """Even if something slipped through, the browser would not run or fetch it."""
     page = Page(render(tiny_report()))
-    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in page.scripts[1:]]
+    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
+    rest = "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    assert ("content", f"default-src 'none'; script-src {allowed}; {rest}") in page.attributes
+    assert ("content", f"default-src 'none'; {rest}") in Page(render(empty_report())).attributes
+
+
+def test_the_library_comes_with_its_licence() -> None:
+    """MIT asks for the notice in every copy."""
+    assert "Copyright (c) 2022 Leon Sorokin" in render(tiny_report())
+
+
+def test_receipts_that_name_a_place_can_be_zoomed_to() -> None:
+    """The button carries the stretch; a receipt about the whole run has none."""
+    html = render(judged_report())
+    judged = [c.receipts for c in judged_report().checks] + [c.receipts for c in judged_report().claims]
+    places = [r.t0_s for receipts in judged for r in receipts if r.t0_s is not None]
+    assert html.count("data-t0=") == len(places)
+    assert 'data-t0="5.200000"' in html
 
 
 def test_hostile_strings_are_shown_and_do_nothing() -> None:
@@ -151,6 +177,7 @@ def test_both_colour_schemes_and_print_are_there() -> None:
     style = Page(render(tiny_report())).styles[0]
     assert "@media (prefers-color-scheme: dark)" in style
     assert "@media print" in style
+    assert style.count("@media") >= 2
     missing = [i.key for i in PHASE_INKS.values() if f".p-{i.key} {{ fill: {i.hex};" not in style]
     missing += [i.key for i in STATE_INKS.values() if f".s-{i.key} {{ fill: {i.hex};" not in style]
     assert missing == []

@@ -92,6 +92,7 @@ def test_the_order_of_the_sections() -> None:
     assert [s.title for s in sections(tiny_report())] == [
         "Busy by utilization, and doing work",
         "Where each rank's 20.0 s went",
+        "Who waited for whom",
         "Waits",
         "Who comes last at the reward barrier",
         "Reward workers",

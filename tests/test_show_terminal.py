@@ -107,6 +107,11 @@ B backward         2.0     1.0    8 %      4    0.75   1.0  60 %     0.0
 . unattributed     0.0     1.0    2 %           0.50  0.50     –       –
   total           20.0    20.0  100 %                                4.0
 
+Who waited for whom
+waited, s  for rank 1    all
+rank 0          4.000  4.000
+rank 1                 0.000
+
 Waits
 who waits  at        for     because of  waited  times  longest
 rank 0     w reward  rank 1  reward       4.0 s      2    2.5 s

@@ -19,9 +19,11 @@ import numpy as np
 import polars as pl
 
 from dipstick import clock
-from dipstick.analysis.intervals import Cuts
+from dipstick.analysis.intervals import between, lay
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from dipstick.model import FloatArray, IntArray
 
 COUNTERS: tuple[str, ...] = (
@@ -55,13 +57,16 @@ class Series:
 
         Example: 100 on [0, 2) and 0 on [2, 4) has mean 50 over [1, 3) and 100 over [-5, 1).
         """
-        known = ~np.isnan(self.value)
-        edges, weight, rate = _as_steps(self.t0[known], self.t1[known], self.value[known])
-        low, high = Cuts(edges, t0), Cuts(edges, t1)
-        covered = high.integral(weight) - low.integral(weight)
-        total = high.integral(rate) - low.integral(rate)
+        known = self.known()
+        laid = lay(known.t0, known.t1)
+        covered, total = between(laid.edges, [laid.rate(1.0), laid.rate(known.value)], t0, t1)
         mean: FloatArray = np.divide(total, covered, out=np.full(len(t0), np.nan), where=covered > 0)
         return mean
+
+    def known(self) -> Series:
+        """The part that was measured."""
+        measured = ~np.isnan(self.value)
+        return self if measured.all() else Series(self.t0[measured], self.t1[measured], self.value[measured])
 
     def mean(self) -> float:
         """Mean over the covered time; NaN where nothing is known."""
@@ -135,7 +140,7 @@ def _signals(key: tuple[str, int], rows: pl.DataFrame, profile: pl.DataFrame) ->
     util = Series(*clock.covering_segments(t - age, window, period), values)
     usable, lag = _in_step(profile, util)
     windows, columns = _classification_windows(util, usable)
-    polled = {name: _latest(rows, name, windows.t1, slack=max(2 * period, window)) for name in POLLED}
+    polled = _polled(rows, windows.t1, slack=max(2 * period, window))
     holes = util.t0[1:] - util.t1[:-1]
     memory = _floats(chosen, "mem_util_pct") if "mem_util_pct" in chosen.columns else np.full(len(t), np.nan)
     accessed = Series(util.t0, util.t1, memory)
@@ -212,6 +217,9 @@ def _classification_windows(util: Series, usable: pl.DataFrame) -> tuple[Series,
     Where utilization has a gap, graphics-engine active gives the share; where that is missing too, nothing
     says how busy the GPU was, and the time counts as not recorded.
     """
+    if usable.is_empty():
+        known = util.known()
+        return known, dict.fromkeys(COUNTERS, np.broadcast_to(np.nan, len(known.t0)))
     t1 = usable["t_ns"].to_numpy()
     t0 = np.maximum(t1 - usable["window_ns"].to_numpy(), np.concatenate([[np.iinfo(np.int64).min], t1[:-1]]))
     rest = _outside(util, t0, t1)
@@ -245,20 +253,20 @@ def _outside(util: Series, t0: IntArray, t1: IntArray) -> Series:
     )
 
 
-def _latest(rows: pl.DataFrame, column: str, times: IntArray, slack: int) -> FloatArray:
-    """Last known value at each time, if not older than ``slack`` ns; NaN otherwise."""
-    known = rows.filter(pl.col(column).is_not_null())
-    if known.is_empty():
-        return np.full(len(times), np.nan)
-    t, values = known["t_ns"].to_numpy(), _floats(known, column)
+def _polled(rows: pl.DataFrame, times: IntArray, slack: int) -> dict[str, FloatArray]:
+    """Last known values at each time, if not older than ``slack`` ns; NaN otherwise. Whole columns share the look-up."""
+    whole = _latest(rows["t_ns"].to_numpy(), times, slack)
+    found = {}
+    for name in POLLED:
+        known = rows.filter(pl.col(name).is_not_null()) if rows[name].null_count() else rows
+        at, fresh = whole if known is rows else _latest(known["t_ns"].to_numpy(), times, slack)
+        values = _floats(known, name)
+        found[name] = np.where(fresh, values[at], np.nan) if len(values) else np.full(len(times), np.nan)
+    return found
+
+
+def _latest(t: IntArray, times: IntArray, slack: int) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """For each time the last row at or before it, and whether that is there and no older than ``slack`` ns."""
     at = np.searchsorted(t, times, side="right") - 1
-    fresh = (at >= 0) & (times - t[np.clip(at, 0, None)] <= slack)
-    return np.where(fresh, values[np.clip(at, 0, None)], np.nan)
-
-
-def _as_steps(t0: IntArray, t1: IntArray, value: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Sorted disjoint pieces as step functions of coverage (0 or 1) and of the value (0 in gaps)."""
-    edges = np.stack([t0, t1], axis=1).ravel()
-    weight, rate = np.zeros(max(len(edges) - 1, 0)), np.zeros(max(len(edges) - 1, 0))
-    weight[0::2], rate[0::2] = 1.0, value
-    return edges, weight, rate
+    last = np.clip(at, 0, None)
+    return last, (at >= 0) & (times - t[last] <= slack) if len(t) else at >= 0

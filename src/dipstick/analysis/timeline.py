@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
-from dipstick.analysis.intervals import merge_edges, sample
+from dipstick.analysis.intervals import merge_edges, piece_at, sample
 from dipstick.analysis.spans import ResolvedLane, resolve
 
 if TYPE_CHECKING:
@@ -68,21 +68,30 @@ class RankTimeline:
             Shape (len(times), phases), exact. Example: generate on [0, 6), reward on [6, 10) gives for
             time 8 the row generate 6, reward 2.
         """
-        edges, code = _split(self.edges, self.code, np.clip(times, self.edges[0], self.edges[-1]))
-        kinds = len(phases.PHASES)
-        slot = np.searchsorted(times, edges[:-1], side="right") * kinds + code
+        kinds, pieces = len(phases.PHASES), len(self.code)
+        at = np.clip(times, self.edges[0], self.edges[-1])
+        piece = np.clip(piece_at(self.edges, at), 0, pieces - 1)
+        slot = np.cumsum(
+            np.bincount(piece, minlength=pieces)
+        )  # the first time that has all of the piece before it
         # float64 holds integers exactly up to 2**53 ns = 104 days
-        sums = np.bincount(slot, weights=np.diff(edges), minlength=(len(times) + 1) * kinds)
+        sums = np.bincount(
+            slot * kinds + self.code, weights=np.diff(self.edges), minlength=(len(times) + 1) * kinds
+        )
         until: IntArray = np.cumsum(sums.reshape(-1, kinds), axis=0)[: len(times)].astype(np.int64)
+        until[np.arange(len(times)), self.code[piece]] += at - self.edges[piece]
         return until
 
 
-def build(lanes: Iterable[Lane], whole: tuple[int, int]) -> tuple[list[RankTimeline], tuple[int, int]]:
+def build(
+    lanes: Iterable[Lane], whole: tuple[int, int], window: tuple[int, int] | None = None
+) -> tuple[list[RankTimeline], tuple[int, int]]:
     """Timelines of all ranks over the common analysis window.
 
     Args:
         lanes: Threads of all ranks.
         whole: First and last instant of the recording (ns).
+        window: The analysis window; None takes the steps' own.
 
     Returns:
         The timelines by rank, and the window: first step's start to last step's end over all ranks,
@@ -93,7 +102,7 @@ def build(lanes: Iterable[Lane], whole: tuple[int, int]) -> tuple[list[RankTimel
         by_rank.setdefault(lane.rank, []).append(resolve(lane))
     ranks = {rank: _main_first(resolved) for rank, resolved in sorted(by_rank.items())}
     steps = {rank: find_steps(resolved[0].lane) for rank, resolved in ranks.items()}
-    window = _window(list(steps.values()), whole)
+    window = window or _window(list(steps.values()), whole)
     return [_timeline(rank, ranks[rank], steps[rank], window) for rank in ranks], window
 
 
@@ -149,6 +158,8 @@ def _under(
 
 def clip(edges: IntArray, code: CodeArray, window: tuple[int, int]) -> tuple[IntArray, CodeArray]:
     """The step function over exactly the window, ``unattributed`` where it says nothing."""
+    if len(edges) > 1 and (edges[0], edges[-1]) == window:
+        return edges, code.astype(np.uint8, copy=False)
     inside = edges[(edges > window[0]) & (edges < window[1])]
     out = np.concatenate([[window[0]], inside, [window[1]]]).astype(np.int64)
     return out, sample(edges, code, out[:-1], phases.UNATTRIBUTED).astype(np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -48,6 +49,7 @@ class Pen:
         self.error: Exception | None = None
         self.dropped = 0
         self.opened_cpu_s: float | None = None
+        self._facts: dict[str, Any] | None = None
         self._open_writer = open_writer
         self._writer: RecordingWriter | None = None
         self._columns = columns
@@ -69,6 +71,10 @@ class Pen:
         except queue.Full:
             self.dropped += sum(len(rows) for rows in batch.values())
 
+    def tell(self, facts: dict[str, Any]) -> None:
+        """Facts for the manifest (``RecordingWriter.set_info``); they are written with the next batch."""
+        self._facts = facts
+
     def close(self) -> RecordingWriter:
         """Write what waits.
 
@@ -84,6 +90,9 @@ class Pen:
         self._waiting.put(None)
         self._thread.join()
         if self.error is not None:
+            if self._writer is not None:
+                with suppress(Exception):  # as much as still fits; its files are closed in any case
+                    self._writer.close()
             raise self.error
         assert self._writer is not None, "without an error there is a writer"  # noqa: S101 - for the type checker
         return self._writer
@@ -109,3 +118,7 @@ class Pen:
         for table, rows in batch.items():
             self._writer.append(table, dict(zip(self._columns[table], zip(*rows, strict=True), strict=True)))
         self._writer.flush()
+        facts, self._facts = self._facts, None
+        if facts is not None:
+            self._writer.set_info(**facts)
+            self._writer.publish()

@@ -2,12 +2,13 @@
 
 Prints one screen: the answer, what the GPUs and ranks did, what the dips are, who waited for whom; with --full
 everything that was found. With -o all of it is written to files, in the format of their suffix (.html, .md,
-.json), and only the answer is printed.
+.json; .svg and .png are pictures), and only the answer is printed.
 """
 
 from __future__ import annotations
 
 import sys
+from argparse import BooleanOptionalAction
 
 from dipstick.cli.claims import fails
 from dipstick.cli.options import finite, positive
@@ -46,7 +47,17 @@ def add_output_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="write .html, .md or .json; can be repeated",
+        help="write .html, .md, .json, or a picture (loop.svg, trace.png); can be repeated",
+    )
+    parser.add_argument(
+        "--picture",
+        choices=("loop", "trace"),
+        help="what .svg and .png show; without it the loop if the file's name has loop in it, else the trace",
+    )
+    parser.add_argument(
+        "--redact",
+        action=BooleanOptionalAction,
+        help="replace host names, user names, paths and command lines in files; default: in all but .json",
     )
     parser.add_argument("--repo", metavar="PATH", help="a checkout of the training code: read, never run")
     parser.add_argument(
@@ -65,7 +76,11 @@ def add_output_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR does the same)")
     parser.add_argument("--width", metavar="N", type=positive, help="columns; the terminal's if absent")
     parser.add_argument(
-        "--from", dest="start", metavar="S", type=finite, help="draw the lanes from this second on"
+        "--from",
+        dest="start",
+        metavar="S",
+        type=finite,
+        help="draw the lanes (and trace.png) from this second on",
     )
     parser.add_argument("--to", dest="end", metavar="S", type=finite, help="draw the lanes up to this second")
 
@@ -116,15 +131,14 @@ def _show_receipts(args: Namespace) -> int:
 
 def show(run: str, args: Namespace, talk: Talk) -> Report:
     """Explain a recording and put the report where the arguments say."""
-    targets = [
-        _target(name, force=args.force) for name in args.output
-    ]  # before any work: a typo costs nothing
-    from dipstick import explain  # noqa: PLC0415 - loads Polars
+    targets = [_target(name, args) for name in args.output]  # before any work: a typo costs nothing
+    from dipstick import explain, load  # noqa: PLC0415 - loads Polars
 
-    report = explain(run, repo=args.repo, claims_files=args.claims, claims=args.claim)
+    recording = load(run) if targets else None
+    report = explain(recording or run, repo=args.repo, claims_files=args.claims, claims=args.claim)
     zoom = _zoom(report, args)
     for path, kind in targets:
-        path.write_text(kind.render(report), encoding="utf-8")
+        path.write_bytes(kind.render(report, recording, redact=args.redact, zoom=zoom))
         talk.say(f"wrote {path}")
     if args.json:
         _answer_json(report)
@@ -135,14 +149,14 @@ def show(run: str, args: Namespace, talk: Talk) -> Report:
     return report
 
 
-def _target(name: str, *, force: bool) -> tuple[Path, Format]:
+def _target(name: str, args: Namespace) -> tuple[Path, Format]:
     """The file and the format that its suffix asks for."""
     from pathlib import Path  # noqa: PLC0415 - --help stays light
 
     from dipstick.show import format_of  # noqa: PLC0415 - --help stays light
 
-    kind, path = format_of(name), Path(name)
-    if path.exists() and not force:
+    kind, path = format_of(name, args.picture), Path(name)
+    if path.exists() and not args.force:
         raise DipstickError("the file exists", where=name, fix="--force replaces it")
     if not path.parent.is_dir():
         raise DipstickError(

@@ -204,6 +204,10 @@ class RecordingWriter:
         """Store facts that fit JSON in the manifest: ``set_info(exit_status=0)``."""
         self._info |= facts
 
+    def publish(self) -> None:
+        """Put health, facts and notes so far into the manifest: for who reads while this writer records."""
+        self._save("recording")
+
     def close(self) -> None:
         """Flush, compact every segment and mark this writer closed; safe to call twice.
 

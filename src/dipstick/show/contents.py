@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dipstick.recording.overhead import in_words
 from dipstick.show import words
 from dipstick.show.document import Bullets
 from dipstick.show.gpu_tables import busy_bars, dip_table, state_table, tenant_table
 from dipstick.show.judged import check_section, claim_section, what_if_table
 from dipstick.show.step_tables import phase_table, rank_table, state_of_phase_table, wait_table, worker_table
+from dipstick.show.wait_tables import spike_tables, wait_matrix
 
 if TYPE_CHECKING:
     from dipstick.model import Report
@@ -52,10 +54,12 @@ def _gpu_and_phase(report: Report) -> list[Section | None]:
 def _steps(report: Report) -> list[Section | None]:
     found = report.stragglers
     return [
+        wait_matrix(report.phases) if report.phases else None,
         wait_table(report.phases) if report.phases else None,
         rank_table(found) if found else None,
         worker_table(found) if found else None,
         dip_table(report),
+        *spike_tables(report),
     ]
 
 
@@ -83,6 +87,12 @@ def sampling(report: Report) -> str:
     return f"{text}."
 
 
+def overhead(report: Report) -> list[tuple[str, str]]:
+    """What recording cost the run, or why that is not known; nothing for a report of no recording."""
+    cost = report.run.overhead
+    return [] if cost is None else [("overhead", words.clean(in_words(cost)))]
+
+
 def _missing(report: Report) -> Bullets | None:
     items = [
         (
@@ -97,5 +107,5 @@ def _missing(report: Report) -> Bullets | None:
 def _notes(report: Report) -> Bullets | None:
     notes = [(note.level if note.level == "warning" else "", words.clean(note.text)) for note in report.notes]
     told = sampling(report)
-    items = [*([("sampling", told)] if told else []), *notes]
+    items = [*([("sampling", told)] if told else []), *overhead(report), *notes]
     return Bullets("Notes", tuple(items)) if items else None

@@ -104,12 +104,14 @@ class Proof:
         where: When, on which GPU and rank, or file:line; empty where it is about the whole run.
         origin: ``recorded``, ``static`` or ``reconstructed``.
         command: A shell command that derives it again; empty for code.
+        span: The stretch of the recording that it is about, seconds; None where it is about the whole.
     """
 
     text: str
     where: str
     origin: str
     command: str
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,36 +1,46 @@
-"""The report as one self-contained page: no script, no request, light and dark, fit for print."""
+"""The report as one self-contained page: works from disk, asks for nothing, light and dark, fit for print.
+
+The page's policy lets run what is hashed in it (uPlot and our own script) and nothing else. Without scripts the
+answer, the verdicts, the drawings and every table are there.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import base64
+import hashlib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from dipstick.show import loop_picture, page
 from dipstick.show.contents import headline, sections, title
 from dipstick.show.document import Bars, Bullets, Table, Verdicts
+from dipstick.show.drawing import svg
 from dipstick.show.lanes import lanes, typical, whole
 from dipstick.show.palette import HOLLOW, PHASE_BY_CODE, PHASE_INKS, STATE_BY_CODE, STATE_INKS, VERDICT_INKS
+from dipstick.show.step_bars import step_bars
 from dipstick.show.svg import COLUMNS, draw
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from markupsafe import Markup
-
     from dipstick.model import Report
     from dipstick.show.document import Section
     from dipstick.show.lanes import Lane, Range
     from dipstick.show.palette import Ink
+    from dipstick.show.recorded import Recorded
 
 _ZOOM_COLUMNS = 80
 """As many steps are picked as a terminal of this many columns could show."""
 
 
 _MOST_PROOFS = 50
+SCRIPTS: Final = ("data.js", "tracks.js", "page.js")
+"""Ours, in this order, as one script."""
 
 
-def render(report: Report) -> str:
-    """The whole page. Autoescaping is on, and the page's policy forbids scripts and requests."""
+def render(report: Report, recording: Recorded | None = None) -> str:
+    """The whole page. Autoescaping is on; what is marked safe is ours, escaped when drawn, or base64."""
     environment = Environment(
         loader=PackageLoader("dipstick.show", "assets"),
         autoescape=True,
@@ -39,16 +49,35 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("report.html.j2").render(_context(report))
+    return environment.get_template("report.html.j2").render(_context(report, recording))
 
 
-def _context(report: Report) -> dict[str, Any]:
+def asset(name: str) -> Markup:
+    """A file of ours, as it is."""
+    return Markup((files("dipstick.show") / "assets" / name).read_text(encoding="utf-8"))  # noqa: S704 - shipped with dipstick
+
+
+def script() -> Markup:
+    """Our own script: three files in one strict scope."""
+    parts = [asset(name) for name in SCRIPTS]
+    return Markup("\n").join([Markup("(() => {"), *parts, Markup("})();")])
+
+
+def policy(*scripts: str) -> str:
+    """The page's Content-Security-Policy: nothing may be fetched, only these scripts may run."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
+    may_run = f"script-src {allowed}; " if allowed else ""
+    return f"default-src 'none'; {may_run}style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def _context(report: Report, recording: Recorded | None) -> dict[str, Any]:
     drawn, found = _drawn(report), sections(report)
     return {
         "title": title(report),
         "headline": headline(report),
         "figures": [_figure(span, cut, report.run.hosts) for span, cut in drawn],
-        "legends": _legends([lane for _, cut in drawn for lane in cut]),
+        "legends": _legends(report),
         "verdicts": [section for section in found if isinstance(section, Verdicts)],
         "sections": [(_kind(section), section) for section in found if not isinstance(section, Verdicts)],
         "verdict_inks": list(VERDICT_INKS.values()),
@@ -56,7 +85,45 @@ def _context(report: Report) -> dict[str, Any]:
         "phase_inks": list(PHASE_INKS.values()),
         "state_inks": list(STATE_INKS.values()),
         "hollow": HOLLOW,
+        "loop": _loop(report, recording),
+        "bars": step_bars(report),
+        **_tracks(report, recording),
     }
+
+
+def _tracks(report: Report, recording: Recorded | None) -> dict[str, Any]:
+    """The packed tracks and the scripts that draw them; a report without anything to draw has neither."""
+    style = asset("page.css")
+    if not report.tracks.gpus and not report.tracks.ranks:
+        return {
+            "tracks": "",
+            "thinned": "",
+            "policy": policy(),
+            "style": style,
+            "library": "",
+            "script": "",
+            "licence": "",
+        }
+    packed, thinned = page.data(report, recording)
+    library, ours = asset("vendor/uPlot.js"), script()
+    return {
+        "tracks": Markup(packed),  # noqa: S704 - base64
+        "thinned": thinned,
+        "policy": policy(library, ours),
+        "style": style + asset("vendor/uPlot.css"),
+        "library": library,
+        "script": ours,
+        "licence": asset("vendor/uPlot.LICENSE"),
+    }
+
+
+def _loop(report: Report, recording: Recorded | None) -> Markup | None:
+    """The step loop, where there is one."""
+    return (
+        svg(loop_picture.draw(report, recording), inline=True)
+        if report.phases and report.tracks.ranks
+        else None
+    )
 
 
 def _kind(section: Section) -> str:
@@ -64,7 +131,7 @@ def _kind(section: Section) -> str:
 
 
 def _drawn(report: Report) -> list[tuple[Range, tuple[Lane, ...]]]:
-    """What is drawn: a few typical steps, then the whole run (only that where it is short)."""
+    """What is drawn where scripts are off: a few typical steps, then the whole run (only that where it is short)."""
     if not report.tracks.gpus:
         return []
     full, near = whole(report), typical(report, _ZOOM_COLUMNS)
@@ -84,10 +151,10 @@ def _figure(span: Range, drawn: tuple[Lane, ...], hosts: int) -> tuple[str, Mark
     return caption, draw(drawn, span, f"Utilization, phases and states: {steps}", hosts)
 
 
-def _legends(drawn: Sequence[Lane]) -> list[tuple[str, list[Ink]]]:
-    """Inks of the phases and states that the figures hold, and no others."""
-    phases = {int(c) for lane in drawn if lane.phase is not None for c in lane.phase if c >= 0}
-    states = {int(c) for lane in drawn for c in lane.state if c >= 0}
+def _legends(report: Report) -> list[tuple[str, list[Ink]]]:
+    """Inks of the phases and states that the run holds, and no others."""
+    phases = {int(c) for track in report.tracks.ranks for c in set(track.code.tolist())}
+    states = {int(c) for track in report.tracks.gpus for c in set(track.state.tolist())}
     legends = [
         ("Phases", [PHASE_BY_CODE[c] for c in sorted(phases)]),
         ("States", [STATE_BY_CODE[c] for c in sorted(states)]),

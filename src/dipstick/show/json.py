@@ -16,11 +16,12 @@ from dipstick.show.receipts import as_json, run_word
 if TYPE_CHECKING:
     from dipstick.judgement import Check, Claim, Receipt, Verdict
     from dipstick.model import Breakdown, Dip, GpuStates, PhaseRow, Report, RunInfo, Stragglers
+    from dipstick.show.recorded import Recorded
 
 SCHEMA_VERSION = 1
 
 
-def render(report: Report) -> str:
+def render(report: Report, _recording: Recorded | None = None) -> str:
     """The whole document, indented, keys in the contract's order."""
     return json.dumps(document(report), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
@@ -83,7 +84,7 @@ def _run(run: RunInfo) -> dict[str, Any]:
         "name": run.name,
         **{key: getattr(run, key) for key in keys},
         "sampling": sampling | asdict(run.sampling),
-        "overhead": run.overhead,
+        "overhead": None if run.overhead is None else asdict(run.overhead),
         "gpu_names": run.gpu_names,
         "unused_gpus": run.unused_gpus,
     }

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
     from dipstick.model import Report
     from dipstick.show.document import Judged, Proof, Row, Section
+    from dipstick.show.recorded import Recorded
 
 _LANE_WIDTH = 100
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~!$])")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-def render(report: Report) -> str:
+def render(report: Report, _recording: Recorded | None = None) -> str:
     """The whole file."""
     parts = [f"# {escape(title(report))}", f"**{escape(headline(report))}**", *_lanes(report)]
     parts += [_section(section) for section in sections(report)]

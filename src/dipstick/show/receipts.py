@@ -91,7 +91,15 @@ def proof(receipt: Receipt, run: str) -> Proof:
     text = words.clean(receipt.text, _MOST_WORDS)
     size = f"{receipt.value:,.0f} bytes" if receipt.kind == "bytes" and words.known(receipt.value) else ""
     text = f"{text} ({size})" if size and not _says(text, receipt.value) else text
-    return Proof(text, where(receipt), receipt.origin, command(receipt, run))
+    return Proof(text, where(receipt), receipt.origin, command(receipt, run), _span(receipt))
+
+
+def _span(receipt: Receipt) -> tuple[float, float] | None:
+    """The stretch, if both ends are known; an instant is one of no length."""
+    start, end = receipt.t0_s, receipt.t1_s if receipt.t1_s is not None else receipt.t0_s
+    if start is None or end is None or not (words.known(start) and words.known(end)) or end < start:
+        return None
+    return start, end
 
 
 def _says(text: str, value: float | None) -> bool:

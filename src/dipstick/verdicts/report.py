@@ -72,14 +72,19 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
 
 
 def _nothing(recording: Recording) -> EmptyRecordingError:
-    """Why there is nothing to explain: there may be power or processes, but neither utilization nor spans."""
+    """The refusal, with what there is (power, processes or jobs, but neither utilization nor spans) and what would help."""
     held = [table for table in TABLES if recording.has(table) and table not in {"gpus", "anchors"}]
     but = f" (it holds {', '.join(held)})" if held else ""
+    fix = (
+        "import it together with utilization (nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw "
+        "--format=csv -lms 500) or with spans (docs/import.md)"
+    )
+    if recording.manifest.origin == "measured":
+        fix = 'record it on a machine with a GPU, or mark its phases: with dipstick.span("reward"): …'
     return EmptyRecordingError(
         f"holds neither GPU utilization nor phase spans, so there is nothing to explain{but}",
         where=str(recording.path),
-        fix="import it together with utilization (nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw "
-        "--format=csv -lms 500) or with spans (docs/import.md)",
+        fix=fix,
     )
 
 
@@ -98,6 +103,7 @@ def _run(recording: Recording, findings: Findings) -> RunInfo:
         hosts=len({gpu.signals.host for gpu in findings.gpus}) or 1,
         origin=recording.manifest.origin,
         sampling=_sampling(findings),
+        overhead=recording.overhead,
         gpu_names=tuple(names),
         unused_gpus=tuple(f"{g.signals.host}:{g.signals.gpu}" for g in findings.gpus if not g.used),
     )

@@ -60,6 +60,19 @@ for table in sys.argv[2:]:
     assert 0 < rows.height < 100_000, rows.height
 """
 
+READ_CSV = """
+import sys
+from pathlib import Path
+from dipstick.importers.account import Account
+from dipstick.importers.base import Sink
+from dipstick.importers.options import Options
+from dipstick.importers.registry import choose
+path, rows = Path(sys.argv[1]), []
+sink = Sink(Account(path.name, "", "host0"), lambda table, frame: rows.append(frame.height))
+choose(path).read(path, Options(), sink)
+assert sum(rows) > 6_000_000, sum(rows)
+"""
+
 SPINE = """
 import sys
 from dipstick.analysis.pipeline import analyse
@@ -244,6 +257,25 @@ def bench_probe() -> Iterable[Cost]:
     )
 
 
+def bench_import() -> Iterable[Result]:
+    """A telemetry CSV of half a gigabyte: into tables, and all the way to a recording."""
+    key = hashlib.sha256((HERE / "telemetry_csv.py").read_bytes()).hexdigest()[:12]
+    path = Path(tempfile.gettempdir()) / f"dipstick-bench-{key}.csv"
+    if not path.exists():
+        measure([PYTHON, str(HERE / "telemetry_csv.py"), str(path), "800000"])
+    plain = [PYTHON, "-c", "import sys, polars as pl; pl.read_csv(sys.argv[1])", str(path)]
+    size = f"{path.stat().st_size / 1e6:.0f} MB of nvidia-smi CSV, 6.4 M rows"
+    reading = [PYTHON, "-c", READ_CSV, str(path)]
+    yield compare(
+        f"read {size}", reading, "plain Polars read of it", plain, rounds=5, ratio_limit=2, peak_limit_mib=512
+    )
+    out = str(path.with_suffix(".run"))
+    whole = [PYTHON, "-m", "dipstick", "import", str(path), "-o", out, "--force", "--quiet"]
+    yield compare(
+        f"`dipstick import` of {size}", whole, "plain Polars read of it", plain, rounds=3, peak_limit_mib=512
+    )
+
+
 def bench_peers() -> Iterable[Cost]:
     """A span of ours beside those of others; needs an interpreter that has them (DIPSTICK_BENCH_PEERS)."""
     found = peer_cost.measure(os.environ.get("DIPSTICK_BENCH_PEERS", PYTHON), rounds=100)
@@ -271,6 +303,7 @@ BENCHES: dict[str, Callable[[], Iterable[Result | Cost]]] = {
     "help": bench_help,
     "sample": bench_sample,
     "reader": bench_reader,
+    "import": bench_import,
     "day": bench_day,
     "probe": bench_probe,
     "peers": bench_peers,

@@ -361,7 +361,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 if a block is stale")
     options = parser.parse_args(argv)
     found = False
-    for path in options.files or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for path in options.files or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text, stale = updated(path.read_text(encoding="utf-8"))
         for what in stale:
             print(f"{path}: {'stale' if options.check else 'updated'}: {what}", file=sys.stderr)

@@ -142,6 +142,19 @@ def test_rows_of_a_sweep_without_index_are_numbered_in_order(tmp_path: Path) -> 
     assert bound(found)["(order of rows)"] == ("gpu", "", "likely")
 
 
+@pytest.mark.parametrize("column", ["uuid", "pci.bus_id"])
+def test_gpus_told_apart_by_uuid_or_bus_are_numbered_in_order(tmp_path: Path, column: str) -> None:
+    """Even where a sweep lost a row; it is said to be likely."""
+    text = f"timestamp, {column}, utilization.gpu [%]\n" + "".join(
+        f"2026/11/30 15:42:1{i}.000, 00000000:{bus}:00.0, {v} %\n"
+        for i, bus, v in ((3, "0A", 1), (3, "1B", 2), (4, "1B", 3), (5, "0A", 4))
+    )
+    found = read_text(tmp_path, text)
+    assert rows(found, "gpu", "gpu", "util_pct") == [(0, 1.0), (1, 2.0), (1, 3.0), (0, 4.0)]
+    assert bound(found)["(order of UUIDs)"] == ("gpu", "", "likely")
+    assert found.tables["gpus"]["uuid"].to_list() == ["00000000:0A:00.0", "00000000:1B:00.0"]
+
+
 def test_whole_seconds_without_index_may_be_gpus_or_fast_polls(tmp_path: Path) -> None:
     """Two rows a second: asked, not guessed; ``--gpus`` answers."""
     text = "timestamp,gpu_util\n" + "".join(

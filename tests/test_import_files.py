@@ -299,3 +299,15 @@ def test_hostile_names_reach_the_terminal_without_control_characters(
     assert "evil" in out
     assert "\x1b" not in out
     assert "\x07" not in out
+
+
+def test_files_that_can_not_be_lined_up_ask_for_the_zone(
+    put: Callable[..., list[Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Local telemetry twenty minutes beside any zone of the spans: status 1, the option is named, nothing is made."""
+    paths = put(smi__csv=smi(at="16:02"), spans__jsonl=spans())
+    assert main(["import", *map(str, paths), "-o", str(tmp_path / "run"), "-q"]) == 1
+    err = capsys.readouterr().err
+    assert "smi.csv: its times are local and name no zone" in err
+    assert "--tz Europe/Berlin" in err
+    assert not (tmp_path / "run").exists()

@@ -16,6 +16,7 @@ from dipstick.importers.binding import Binding, Wish, check_bound, factor, parse
 from dipstick.importers.files import find_sources
 from dipstick.importers.options import Options, parse_start, parse_zone
 from dipstick.importers.place import NOWHERE_NS, place
+from dipstick.importers.registry import by_format, choose, sniff
 from dipstick.importers.views import redundant
 
 S = 1_000_000_000
@@ -278,3 +279,62 @@ def test_the_head_of_a_file_as_text(tmp_path: Path, data: bytes, lines: list[str
     """Byte-order marks, UTF-16 and Latin-1 are text; bytes with zeros are not."""
     (tmp_path / "f").write_bytes(data)
     assert Head(tmp_path / "f").lines == lines
+
+
+# --- the registry ---
+
+
+def test_a_forced_format_that_does_not_exist_lists_those_that_do() -> None:
+    """Status 2: a word of the command line."""
+    with pytest.raises(UsageError, match=r"no 'nope'.*\n.*nvidia-smi, dmon, pmon"):
+        by_format("nope")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "form"),
+    [
+        ("a.csv", "timestamp, index, utilization.gpu [%]\n2026/11/30 15:42:13.000, 0, 5 %\n", "nvidia-smi"),
+        ("a.log", "# gpu sm mem\n# Idx % %\n 0 5 5\n", "dmon"),
+        ("a.log", "# gpu pid type sm\n# Idx # C/G %\n 0 7 C 5\n", "pmon"),
+        ("a.csv", "time,gpu_util\n1796053333,5\n", "csv"),
+        ("a.tsv", "time\tgpu_util\n1796053333\t5\n", "csv"),
+        ("a.csv", "device,GPU use (%)\ncard0,5\n", "amd"),
+        ("a.csv", '"Step","run - loss"\n"1","2"\n', "wandb-export"),
+        ("a.json", '{"status":"success","data":{"resultType":"matrix","result":[]}}', "prometheus"),
+        ("a.txt", 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5\n', "dcgm"),
+        ("a.txt", "#Entity GPUTL\nID\nGPU 0 5\n", "dcgm"),
+        ("a.csv", "t_ns,gpu,util,mem_util,mem_used,power_mw,sm_mhz,temp\n", "trace-file"),
+        ("a.jsonl", '{"name": "generate", "start": 1796053333, "end": 1796053334}\n', "generic"),
+        ("a.csv", "name,start,end\ngenerate,1796053333,1796053334\n", "generic"),
+    ],
+)
+def test_formats_are_found_out(tmp_path: Path, name: str, text: str, form: str) -> None:
+    """By content; the name of the file says little."""
+    path = tmp_path / name
+    path.write_text(text)
+    assert form == choose(path).FORMAT
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("README.md", "# Title\n\nSome text, with a comma.\nAnother line, too.\n"),
+        ("data.csv", "city,people\nOslo,700000\nBergen,290000\n"),
+        ("x.py", "import os\n\nprint(os.getcwd())\n"),
+        ("config.json", '{"model": "x", "lr": 1e-5}\n'),
+        ("loss.csv", "step,loss\n1,2.5\n2,2.4\n"),
+        ("letter.txt", "Dear all,\n\nwe met at 15:42.\n"),
+    ],
+)
+def test_what_is_no_log_of_ours_is_nobodys(tmp_path: Path, name: str, text: str) -> None:
+    """Prose, code, other people's tables."""
+    path = tmp_path / name
+    path.write_text(text)
+    assert sniff(path) is None
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    """Killed before the first flush."""
+    (tmp_path / "gpu.csv").touch()
+    with pytest.raises(ImportFormatError, match="the file is empty"):
+        choose(tmp_path / "gpu.csv")

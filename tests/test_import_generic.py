@@ -99,6 +99,14 @@ def test_jobs_have_workers_and_submission_times(tmp_path: Path) -> None:
     assert rows(found, "jobs", *columns) == [("7-3", 0, 55, 7, 0, S, 2 * S, 640)]
 
 
+def test_a_submission_at_0_was_not_timed(tmp_path: Path) -> None:
+    """0 is no time: it must not stretch the run back to 1970."""
+    record = {"job": "a", "submitted": 0, "t0": T, "t1": T + S}
+    found = read_path(write(tmp_path, [record], "jsonl"))
+    assert rows(found, "jobs", "submitted_ns", "t0_ns") == [(None, 0)]
+    assert found.account.first_ns == T
+
+
 def test_events_are_names_with_a_time(tmp_path: Path) -> None:
     """An instant; an end is optional."""
     found = read_path(write(tmp_path, [{"event": "checkpoint", "time": T_S, "step": 5}], "jsonl", "events"))

@@ -212,6 +212,21 @@ def test_mig_instances_are_left_out(tmp_path: Path) -> None:
     assert found.account.dropped == {"MIG instance: what its utilization means is not known": 2}
 
 
+def test_the_same_index_on_two_hosts_are_two_gpus(tmp_path: Path) -> None:
+    """GPU 0 of one host after GPU 0 of the other: no clock went back."""
+    text = matrix(
+        *(({"__name__": "DCGM_FI_DEV_GPU_UTIL", **LABELS, "Hostname": h}, [1, 2]) for h in ("node7", "node8"))
+    )
+    found = read_text(tmp_path, text, "q.json")
+    assert rows(found, "gpu", "host", "t_ns") == [
+        ("node7", 0),
+        ("node7", 15 * S),
+        ("node8", 0),
+        ("node8", 15 * S),
+    ]
+    assert "went back" not in texts(found)
+
+
 def test_an_instant_query_is_one_row(tmp_path: Path) -> None:
     """``vector`` has one value a series."""
     result = [{"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", **LABELS}, "value": [T_S, "98"]}]

@@ -29,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="RUN", required=True, help="the recording folder to make")
     parser.add_argument("--force", action="store_true", help="replace RUN if it is a recording")
     parser.add_argument("--format", metavar="NAME", default="", help="read all FILES as this format")
+    parser.add_argument("--run", metavar="NAME", default="", help="which run, in files that hold several")
     time = parser.add_argument_group("what the files do not say")
     time.add_argument("--tz", metavar="ZONE", help="zone of times without one: Europe/Berlin, UTC, +08:00")
     time.add_argument(
@@ -93,4 +94,5 @@ def _options(args: Namespace) -> Options:
         time_format=args.time_format,
         gpus=args.gpus,
         wishes=tuple(parse_wish(text) for text in said),
+        run=args.run,
     )

@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
     from dipstick.importers.binding import Binding
-    from dipstick.model import Note
+    from dipstick.model import FloatArray, IntArray, Note
 
 GAP_FACTOR: Final = 1.8
 """Two rows of one GPU further apart than this many usual distances have a gap between them."""
@@ -30,6 +31,14 @@ class Level:
     count: int = 0
     low: float = float("inf")
     high: float = float("-inf")
+
+    def add(self, values: FloatArray) -> None:
+        """Add those that are known."""
+        known = values[np.isfinite(values)]
+        if len(known):
+            self.total += float(known.sum())
+            self.count += len(known)
+            self.low, self.high = min(self.low, float(known.min())), max(self.high, float(known.max()))
 
     def plain(self) -> dict[str, float] | None:
         """None if no value was known."""
@@ -72,11 +81,11 @@ class Account:
     last_ns: int | None = None
     levels: dict[tuple[str, int], Level] = field(default_factory=dict)
     _last: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    _distances: list[pl.Series] = field(default_factory=list)
     _gaps: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     _kept: int = 0
     _longest: int = 0
-    _by_key: dict[tuple[str, str, int], list[pl.Series]] = field(default_factory=dict)
+    _by_key: dict[tuple[str, str, int], list[IntArray]] = field(default_factory=dict)
+    _usual: int | None = None
 
     def saw(self, table: str, frame: pl.DataFrame, times: tuple[str, ...]) -> None:
         """Count rows that go into a table (``times``: its time columns that the frame has)."""
@@ -91,35 +100,42 @@ class Account:
 
     def _saw_series(self, table: str, frame: pl.DataFrame) -> None:
         """Levels and distances of each GPU; a distance reaches back over the border of two batches."""
-        value = _SERIES[table]
-        known = [value] if value in frame.columns else []
-        for (host, gpu), rows in frame.partition_by("host", "gpu", as_dict=True, maintain_order=True).items():
-            key = (str(host), int(str(gpu)))
-            level = self.levels.setdefault(key, Level())
-            for column in known:
-                _add(level, rows[column])
-            if table == next(iter(self.tables)):
-                self._saw_times((table, *key), rows["t_ns"])
+        for host, rows in _by_host(frame):
+            gpus, times = rows["gpu"].cast(pl.UInt16).to_numpy(), rows["t_ns"].to_numpy()
+            values = (
+                rows[_SERIES[table]].cast(pl.Float64).to_numpy() if _SERIES[table] in rows.columns else None
+            )
+            order = np.argsort(gpus, kind="stable")
+            for part in np.split(order, np.flatnonzero(np.diff(gpus[order])) + 1):
+                key = (table, host, int(gpus[part[0]]))
+                level = self.levels.setdefault(key[1:], Level())
+                if values is not None:
+                    level.add(values[part])
+                if table == next(iter(self.tables)):
+                    self._distances_of(key, times[part])
 
-    def _saw_times(self, key: tuple[str, str, int], times: pl.Series) -> None:
+    def _distances_of(self, key: tuple[str, str, int], times: IntArray) -> None:
         before = self._last.get(key)
-        whole = times if before is None else pl.concat([pl.Series([before], dtype=pl.Int64), times])
-        self._last[key] = whole[-1]
-        distances = whole.diff().drop_nulls()
-        longest = distances.max()
-        self._longest = max(self._longest, longest if isinstance(longest, int) else 0)
+        distances = np.diff(times if before is None else np.concatenate([[before], times]))
+        self._last[key] = int(times[-1])
+        if not len(distances):
+            return
+        self._longest = max(self._longest, int(distances.max()))
         if self._kept < KEPT_DISTANCES:
-            self._distances.append(distances)
             self._by_key.setdefault(key, []).append(distances)
             self._kept += len(distances)
+            self._usual = None
         elif (usual := self.interval_ns) is not None:
             self._gaps[key] += int((distances > GAP_FACTOR * usual).sum())
 
     @property
     def interval_ns(self) -> int | None:
         """The usual distance of two rows of one GPU."""
-        middle = pl.concat(self._distances).median() if self._kept else None
-        return round(middle) if isinstance(middle, float) else None
+        if self._kept and self._usual is None:
+            self._usual = round(
+                float(np.median(np.concatenate([d for parts in self._by_key.values() for d in parts])))
+            )
+        return self._usual
 
     @property
     def gaps(self) -> int:
@@ -127,7 +143,10 @@ class Account:
         usual = self.interval_ns
         if not usual:
             return 0
-        kept = {key: int((pl.concat(d) > GAP_FACTOR * usual).sum()) for key, d in self._by_key.items()}
+        kept = {
+            key: int((np.concatenate(parts) > GAP_FACTOR * usual).sum())
+            for key, parts in self._by_key.items()
+        }
         return max(many + self._gaps[key] for key, many in kept.items())
 
     def plain(self) -> dict[str, Any]:
@@ -145,11 +164,9 @@ class Account:
         }  # fmt: skip
 
 
-def _add(level: Level, values: pl.Series) -> None:
-    """Add the values that are known."""
-    known = values.cast(pl.Float64).drop_nulls().drop_nans()
-    low, high = known.min(), known.max()
-    if isinstance(low, float) and isinstance(high, float):
-        level.total += float(known.sum())
-        level.count += len(known)
-        level.low, level.high = min(level.low, low), max(level.high, high)
+def _by_host(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """The rows of each host; most files have one."""
+    hosts = [str(host) for host in frame["host"].unique().to_list()]
+    if len(hosts) == 1:
+        return [(hosts[0], frame)]
+    return [(host, frame.filter(pl.col("host").cast(pl.String) == host)) for host in sorted(hosts)]

@@ -162,10 +162,15 @@ class Sink:
         if frame.is_empty():
             return
         if "host" in TABLES[table]:
-            named = pl.col("host").fill_null(self.host) if "host" in frame.columns else pl.lit(self.host)
+            own = pl.lit(self.host).cast(pl.Categorical)
+            named = (
+                pl.col("host").fill_null(self.host).cast(pl.Categorical) if "host" in frame.columns else own
+            )
             frame = frame.with_columns(named.alias("host"))
         if table == "gpu" and self._view > 1 and "source" in frame.columns:
-            frame = frame.with_columns(pl.col("source") + str(self._view))
+            frame = frame.with_columns(
+                (pl.col("source").cast(pl.String) + str(self._view)).cast(pl.Categorical)
+            )
         if self.account.clock != "unix" and TIME_COLUMNS[table]:
             frame = frame.with_columns(pl.lit(self._number, dtype=pl.UInt16).alias("clock"))
         self.account.saw(table, frame, tuple(c for c in TIME_COLUMNS[table] if c in frame.columns))

@@ -53,13 +53,15 @@ def chunks(
     rest = b""
     with open_plain(path) as (plain, raw):
         for data in _decoded(plain, size, damage):
-            whole = rest + data
-            end = _last_end(whole, quoted=quoted)
-            rest = whole[end:]
+            if quoted or b"\n" not in data:
+                data = rest + data  # noqa: PLW2901 - the same block, with what was left
+                rest = b""
+            end = _last_end(data, quoted=quoted)
+            before, rest = rest, (rest if not end else b"") + data[end:]
             if len(rest) > LONGEST_LINE:
                 raise ImportFormatError("a line does not end within 64 MiB: this is no log.", where=str(path))
             if end:
-                yield whole[:end], raw.tell()
+                yield b"".join((before, memoryview(data)[:end])), raw.tell()
         if rest:
             yield rest + b"\n", raw.tell()
 
@@ -68,7 +70,7 @@ def _decoded(
     stream: IO[bytes] | gzip.GzipFile, size: int, damage: Callable[[str], None] | None
 ) -> Iterator[bytes]:
     """Blocks as UTF-8, lone carriage returns as line ends, byte-order mark gone; a damaged gzip ends early."""
-    first = _read(stream, size, damage)
+    first = read_block(stream, size, damage)
     wide = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     decoder = codecs.getincrementaldecoder("utf-16")("replace") if wide else None
     lone = b"\r" in first[:65_536] and b"\n" not in first[:65_536]
@@ -76,10 +78,10 @@ def _decoded(
     while data:
         text = decoder.decode(data).encode() if decoder else data
         yield text.replace(b"\r", b"\n") if lone and not decoder else text
-        data = _read(stream, size, damage)
+        data = read_block(stream, size, damage)
 
 
-def _read(stream: IO[bytes] | gzip.GzipFile, size: int, damage: Callable[[str], None] | None) -> bytes:
+def read_block(stream: IO[bytes] | gzip.GzipFile, size: int, damage: Callable[[str], None] | None) -> bytes:
     """A block; of a damaged gzip file, what could be unpacked (the next block is then empty)."""
     if not isinstance(stream, gzip.GzipFile):
         return stream.read(size)

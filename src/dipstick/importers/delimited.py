@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from dipstick.errors import ImportFormatError
+from dipstick.importers.ahead import one_ahead
 from dipstick.importers.base import Head
 from dipstick.importers.binding import check_bound
 from dipstick.importers.cells import read_cells
 from dipstick.importers.chunks import chunks
 from dipstick.importers.columns import Columns, find_columns
+from dipstick.importers.fast import FastReader
 from dipstick.importers.headerless import needs_names
 from dipstick.importers.layout import Layout, find_layout
 from dipstick.importers.samples import Samples, count_times, no_times
@@ -54,14 +56,32 @@ def read_telemetry(path: Path, options: Options, sink: Sink, *, model: str | Non
     reader = time_reader(columns, options, sink, where)
     whole = columns.time is not None and columns.time.resolution_ns > 0
     samples = Samples(sink, options, whole_seconds=whole, timeless=reader is None, model=model)
-    done_rows = 0
-    for raw, done in _frames(path, layout, columns, sink):
-        for frame in telemetry_batch(raw, layout, columns, reader, options, done_rows):
+    for frames, done in one_ahead(_batches(path, layout, columns, reader, options, sink)):
+        for frame in frames:
             samples.add(frame)
-        done_rows += raw.height
         sink.progress(done)
     samples.finish()
     _refuse_empty(sink, columns, where)
+
+
+def _batches(
+    path: Path, layout: Layout, columns: Columns, reader: TimeReader | None, options: Options, sink: Sink
+) -> Iterator[tuple[list[pl.DataFrame], int]]:
+    """Parsed pieces of the file, and bytes done; the first piece is read the careful way: it describes the GPUs."""
+    fast = FastReader(layout, columns)
+    rows = 0
+    for body, done in _bodies(path, layout, sink):
+        regular = fast.read(body) if rows and reader is not None else None
+        if regular is not None and reader is not None:
+            sink.saw(regular.height)
+            times = reader.read(regular[_time_column(columns)], squeezed=True)
+            frames = _values(regular.with_columns(t_ns=times), layout, columns, typed=True)
+            rows += regular.height
+        else:
+            raw = _data_rows(_cells(body, layout, columns, str(path)), layout, columns, sink)
+            frames = telemetry_batch(raw, layout, columns, reader, options, rows)
+            rows += raw.height
+        yield list(frames), done
 
 
 def telemetry_batch(
@@ -95,10 +115,8 @@ def time_reader(columns: Columns, options: Options, sink: Sink, where: str) -> T
     return reader
 
 
-def _frames(path: Path, layout: Layout, columns: Columns, sink: Sink) -> Iterator[tuple[pl.DataFrame, int]]:
-    """The needed columns as text, named ``c0`` ..., data rows only; and bytes done."""
-    separator = "\t" if layout.delimiter == " " else layout.delimiter
-    needed = sorted({*columns.places.values(), *(i for i, *_ in columns.metrics)})
+def _bodies(path: Path, layout: Layout, sink: Sink) -> Iterator[tuple[bytes, int]]:
+    """Pieces of whole lines without the preamble and the header; and bytes done."""
     skip = layout.skip
     for data, done in chunks(
         path, quoted=layout.quoted, damage=lambda why: sink.note("warning", f"{sink.file}: {why}")
@@ -106,12 +124,16 @@ def _frames(path: Path, layout: Layout, columns: Columns, sink: Sink) -> Iterato
         body = data
         while skip and body:
             body, skip = body[body.find(b"\n") + 1 :], skip - 1
-        if layout.delimiter == " ":
-            body = b"\n".join(_BLANKS.sub(b"\t", line.strip()) for line in body.split(b"\n"))
-        frame = read_cells(
-            body, len(layout.names), separator, quoted=layout.quoted, where=str(path), wanted=needed
-        )
-        yield _data_rows(frame, layout, columns, sink), done
+        yield body, done
+
+
+def _cells(body: bytes, layout: Layout, columns: Columns, where: str) -> pl.DataFrame:
+    """The needed columns as text, named ``c0`` ..."""
+    separator = "\t" if layout.delimiter == " " else layout.delimiter
+    needed = sorted({*columns.places.values(), *(i for i, *_ in columns.metrics)})
+    if layout.delimiter == " ":
+        body = b"\n".join(_BLANKS.sub(b"\t", line.strip()) for line in body.split(b"\n"))
+    return read_cells(body, len(layout.names), separator, quoted=layout.quoted, where=where, wanted=needed)
 
 
 def _data_rows(frame: pl.DataFrame, layout: Layout, columns: Columns, sink: Sink) -> pl.DataFrame:
@@ -120,19 +142,48 @@ def _data_rows(frame: pl.DataFrame, layout: Layout, columns: Columns, sink: Sink
     Raises:
         ImportFormatError: Another header comes in the middle of the file.
     """
+    if frame["extra"].null_count() < frame.height:
+        fits = frame.filter(pl.col("extra").is_null() | (pl.col("extra").str.strip_chars() == ""))
+        sink.drop("more cells than the header has", frame.height - fits.height)
+        sink.saw(frame.height - fits.height)
+        frame = fits
+    odd = _odd(frame, columns)
+    if odd is not None and odd.any():
+        frame = _without_headers(frame, odd, layout, columns, sink)
+    sink.saw(frame.height)
+    return frame.drop("extra")
+
+
+def _odd(frame: pl.DataFrame, columns: Columns) -> pl.Series | None:
+    """Rows that may be headers or blank: no digit where the time (or a metric) should be."""
+    place = next(
+        (columns.places[k] for k in ("time", "elapsed", "clock") if k in columns.places),
+        columns.metrics[0][0],
+    )
+    first = frame[f"c{place}"].str.strip_chars_start(' "\t').str.head(1)
+    return ~first.is_in(list("0123456789")).fill_null(value=False)
+
+
+def _without_headers(
+    frame: pl.DataFrame, odd: pl.Series, layout: Layout, columns: Columns, sink: Sink
+) -> pl.DataFrame:
+    """Blank lines and repeated headers go; other odd rows (error texts) stay, to be counted as what they are."""
+    some = frame.with_columns(odd.alias("odd")).with_row_index("row").filter("odd")
     cells = [c for c in frame.columns if c != "extra"]
-    blank = pl.all_horizontal(pl.col(c).is_null() for c in cells)
-    frame = frame.filter(~blank)
+    gone = pl.all_horizontal(pl.col(c).is_null() for c in cells)
     if layout.has_header:
         named = {f"c{i}": layout.names[i] for i, *_ in columns.metrics}
-        is_name = [pl.col(c).str.strip_chars(' "\r') == name for c, name in named.items()]
-        is_header = pl.all_horizontal(is_name).fill_null(value=False)
-        _refuse_other_header(frame.filter(~is_header), layout, columns, sink)
-        frame = frame.filter(~is_header)
-    sink.saw(frame.height)
-    fits = frame.filter(pl.col("extra").is_null() | (pl.col("extra").str.strip_chars() == ""))
-    sink.drop("more cells than the header has", frame.height - fits.height)
-    return fits.drop("extra")
+        is_header = pl.all_horizontal(
+            pl.col(c).str.strip_chars(' "\r') == name for c, name in named.items()
+        ).fill_null(value=False)
+        _refuse_other_header(some.filter(~is_header), layout, columns, sink)
+        gone = gone | is_header
+    rows = some.filter(gone)["row"]
+    return (
+        frame.with_row_index("row").filter(~pl.col("row").is_in(rows.implode())).drop("row")
+        if len(rows)
+        else frame
+    )
 
 
 def _refuse_other_header(frame: pl.DataFrame, layout: Layout, columns: Columns, sink: Sink) -> None:
@@ -162,8 +213,11 @@ def _times(
             [pl.col(f"c{columns.places[key]}").str.strip_chars() for key in ("date", "clock")], separator=" "
         )
         return reader.read(raw.select(both.alias("t"))["t"])
-    place = columns.places["time"] if "time" in columns.places else columns.places["elapsed"]
-    return reader.read(raw[f"c{place}"].str.strip_chars(' "\r\t'))
+    return reader.read(raw[_time_column(columns)].str.strip_chars(' "\r\t'))
+
+
+def _time_column(columns: Columns) -> str:
+    return f"c{columns.places['time'] if 'time' in columns.places else columns.places['elapsed']}"
 
 
 def _rows_of_a_sweep(raw: pl.DataFrame, columns: Columns, options: Options) -> int:
@@ -173,8 +227,10 @@ def _rows_of_a_sweep(raw: pl.DataFrame, columns: Columns, options: Options) -> i
     return options.gpus or 1
 
 
-def number(column: str, layout: Layout) -> pl.Expr:
-    """A cell as a number: unit cut off, words and absurd values null."""
+def number(column: str, layout: Layout, *, typed: bool = False) -> pl.Expr:
+    """A cell as a number: unit cut off (unless it is one already), words and absurd values null."""
+    if typed:
+        return pl.when(pl.col(column).abs() < ABSURD).then(pl.col(column))
     text = pl.col(column).str.strip_chars(UNIT_CHARACTERS)
     if layout.decimal_comma:
         text = text.str.replace(",", ".", literal=True)
@@ -182,37 +238,45 @@ def number(column: str, layout: Layout) -> pl.Expr:
     return pl.when(value.abs() < ABSURD).then(value)
 
 
-def _values(raw: pl.DataFrame, layout: Layout, columns: Columns) -> Iterator[pl.DataFrame]:
-    """Named columns in the tables' units; one frame, or one a GPU for wide tables."""
-    shared = [pl.col("t_ns"), *_described(columns, layout)]
+def _values(
+    raw: pl.DataFrame, layout: Layout, columns: Columns, *, typed: bool = False
+) -> Iterator[pl.DataFrame]:
+    """Named columns in the tables' units; one frame, or one a GPU for wide tables (``typed``: cells are numbers)."""
+    shared = [pl.col("t_ns"), *_described(raw, columns, layout, typed=typed)]
     for gpu in dict.fromkeys(gpu for *_, gpu in columns.metrics):
-        mine = [
-            (number(f"c{i}", layout) * times).alias(meaning) if times != 1 else number(f"c{i}", layout).alias(meaning)
-            for i, meaning, times, g in columns.metrics if g == gpu
-        ]  # fmt: skip
+        mine = []
+        for i, meaning, times, g in columns.metrics:
+            value = number(f"c{i}", layout, typed=typed)
+            if g == gpu:
+                mine.append((value if times == 1 else value * times).alias(meaning))
         which = [] if gpu is None else [pl.lit(gpu, dtype=pl.Int64).alias("gpu")]
         others = shared if gpu is None else [e for e in shared if e.meta.output_name() != "gpu"]
         yield raw.lazy().select(*others, *which, *mine).collect()
 
 
-def _described(columns: Columns, layout: Layout) -> list[pl.Expr]:
+def _described(raw: pl.DataFrame, columns: Columns, layout: Layout, *, typed: bool) -> list[pl.Expr]:
     """GPU, host, process and what describes the GPU."""
+    if typed:
+        return [pl.col(f"c{columns.places['gpu']}").alias("gpu")] if "gpu" in columns.places else []
     found = []
     for key, place in columns.places.items():
         cell = pl.col(f"c{place}").str.strip_chars(' "\r')
         if key in {"gpu", "pid"}:
-            direct = cell.cast(pl.Int64, strict=False)
-            found.append(
-                direct.fill_null(
-                    cell.str.extract(r"^[A-Za-z: ]+(\d{1,5})$").cast(pl.Int64, strict=False)
-                ).alias(key)
-            )
+            found.append(_index(cell, raw[f"c{place}"]).alias(key))
         elif key in {"host", "name", "uuid"}:
             found.append(pl.when(cell.str.len_chars() > 0).then(cell).alias(key))
         elif key == "mem_total_b":
             times = next((f for b, f in _factors(columns) if b == place), 1.0)
             found.append((number(f"c{place}", layout) * times).alias(key))
     return found
+
+
+def _index(cell: pl.Expr, raw: pl.Series) -> pl.Expr:
+    """``3`` and, where there are such, ``card3``."""
+    direct = cell.cast(pl.Int64, strict=False)
+    if raw.str.contains("[A-Za-z]").any():
+        return direct.fill_null(cell.str.extract(r"^[A-Za-z: ]+(\d{1,5})$").cast(pl.Int64, strict=False))
+    return direct
 
 
 def _factors(columns: Columns) -> Iterator[tuple[int, float]]:

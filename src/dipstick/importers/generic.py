@@ -181,7 +181,7 @@ class _Table:
         if "t0_ns" not in columns:
             self.sink.drop("no start", batch.height)
             return
-        found = [self.reader.read(batch[columns[c]]).alias(c) for c in _TIMES if c in columns]
+        found = [self._time(batch[columns[c]]).alias(c) for c in _TIMES if c in columns]
         if "t1_ns" not in columns and "duration" in columns:
             length = (
                 (batch[columns["duration"]].cast(pl.Float64, strict=False) * self.lasts_ns)
@@ -199,6 +199,13 @@ class _Table:
         good = frame.drop_nulls(needed)
         self.sink.drop("start or end can't be read", frame.height - good.height)
         self.sink.rows(self.kind, good)
+
+    def _time(self, cells: pl.Series) -> pl.Series:
+        """Times; 0 of Unix time is how many loggers write that there is none."""
+        times = self.reader.read(cells)
+        if self.reader.form.kind != "unix":
+            return times
+        return pl.select(pl.when(times > 0).then(times)).to_series()
 
     def _phases(self, frame: pl.DataFrame, batch: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
         """Phase where it is one of ours; it names the span where no other name is; origin."""

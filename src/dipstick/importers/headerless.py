@@ -164,7 +164,7 @@ def _cycles(cells: list[str]) -> bool:
     """``0 1 2 3 0 1 2 3``: each row one more, then 0 again."""
     values = _whole(cells)
     top = max(values, default=0)
-    return 0 < top < 64 and all(b == (a + 1) % (top + 1) for a, b in pairwise(values))  # noqa: PLR2004
+    return 0 < top < 64 and values.count(0) > 1 and all(b == (a + 1) % (top + 1) for a, b in pairwise(values))  # noqa: PLR2004
 
 
 def _utilization(cells: list[list[str]], rest: list[int], where: str) -> dict[int, tuple[str, str, str]]:

@@ -7,6 +7,7 @@ import io
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from dipstick.errors import ImportFormatError
@@ -68,6 +69,12 @@ def looks_like_value(cell: str) -> bool:
 
 
 def find_layout(lines: Sequence[str], where: str) -> Layout | None:
+    """:func:`_find_layout`, remembered: several importers look at the same file."""
+    return _find_layout(tuple(lines[:SAMPLE_LINES]), where)
+
+
+@lru_cache(maxsize=4)
+def _find_layout(lines: tuple[str, ...], where: str) -> Layout | None:
     """How these lines are laid out, None if they are no table.
 
     Args:
@@ -77,7 +84,6 @@ def find_layout(lines: Sequence[str], where: str) -> Layout | None:
     Raises:
         ImportFormatError: A header names more or fewer columns than the rows have, or absurdly many.
     """
-    lines = lines[:SAMPLE_LINES]
     if lines and max(len(line) for line in lines) > 64_000 and len(lines) < 3:  # noqa: PLR2004 - bytes of the head; lines
         raise ImportFormatError(f"its first line has more than {len(lines[0]):,} characters.", where=where)
     best: tuple[float, Layout] | None = None
@@ -154,36 +160,43 @@ def _try(lines: Sequence[str], delimiter: str, where: str) -> tuple[float, Layou
 
 
 def _header(rows: list[list[str]], width: int, where: str) -> int | None:
-    """The first line that names columns.
+    """The first line that names columns that are known; where there is none, the first line of nothing but words.
 
     Raises:
         ImportFormatError: It names more or fewer columns than the rows have: nothing tells which is which.
     """
-    for index, row in enumerate(rows):
-        cells = _trimmed(row)
-        if len(cells) < 1 or any(_NUMBER.fullmatch(cell) for cell in cells) or not all(cells):
+    trimmed = [_trimmed(row) for row in rows]
+    words: int | None = None
+    for index, cells in enumerate(trimmed):
+        if not cells or not all(cells) or any(_NUMBER.fullmatch(cell) for cell in cells):
             continue
-        told = [named(cell) for cell in cells]
-        known = sum(bool(n.meaning or n.sure in {"not used", "ambiguous"}) for n in told)
-        below = [_trimmed(r) for r in rows[index + 1 :] if any(r) and r != row]
-        if known and len(cells) == width and (width > 1 or below):
+        known = sum(bool(n.meaning or n.sure in {"not used", "ambiguous"}) for n in map(named, cells))
+        fits = len(cells) == width
+        if known and fits and (width > 1 or _below(trimmed, index)):
             return index
-        if known >= max(2, len(cells) / 2) and below and _is_mismatch(below, len(cells)):
-            many = Counter(map(len, below)).most_common(1)[0][0]
-            raise ImportFormatError(
-                f"the header names {len(cells)} columns, the rows have {many}: nothing tells which is which.",
-                where=where,
-                fix=f"Mend the header (it has {', '.join(cells[:20])}), or delete it and say what the columns are: --bind 1=time --bind 2=util_pct …",
-            )
-        if (
-            len(cells) == width
-            and width > 1
-            and below
-            and all(_is_word(c) for c in cells)
-            and _is_data(below, width)
-        ):
-            return index
-    return None
+        if not fits and known >= max(2, len(cells) / 2):
+            _refuse_mismatch(_below(trimmed, index), cells, where)
+        elif fits and words is None and width > 1 and all(_is_word(cell) for cell in cells):
+            words = index if _is_data(_below(trimmed, index), width) else None
+    return words
+
+
+def _below(trimmed: list[list[str]], index: int) -> list[list[str]]:
+    """Rows behind a header, without blank lines and its own repetitions."""
+    return [row for row in trimmed[index + 1 :] if row and row != trimmed[index]]
+
+
+def _refuse_mismatch(below: list[list[str]], cells: list[str], where: str) -> None:
+    """Names that are more or fewer than the cells of most rows below can't be put beside them."""
+    if not below or not _is_mismatch(below, len(cells)):
+        return
+    many = Counter(map(len, below)).most_common(1)[0][0]
+    raise ImportFormatError(
+        f"the header names {len(cells)} columns, the rows have {many}: nothing tells which is which.",
+        where=where,
+        fix=f"Mend the header (it has {', '.join(cells[:20])}), or delete it and say what the columns are: "
+        "--bind 1=time --bind 2=util_pct …",
+    )
 
 
 def _is_mismatch(below: list[list[str]], width: int) -> bool:

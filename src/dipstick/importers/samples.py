@@ -18,6 +18,7 @@ import polars as pl
 
 from dipstick.errors import ImportFormatError
 from dipstick.importers.binding import MEANINGS, Binding
+from dipstick.importers.mend import Mender
 from dipstick.importers.sweeps import Sweeps
 from dipstick.importers.trace_gpu import probe_window
 
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from dipstick.importers.options import Options
 
 SECOND_NS: Final = 1_000_000_000
-MANY_STEPS: Final = 20
-"""More backward moves than this in one batch are rows out of order, not a clock that was set."""
+LARGEST_INDEX: Final = 65_535
 
 # NVML averages utilization over 1/6 s to 1 s. A poll every 15 s is a probe of its last second, not a mean over 15 s:
 # rows clearly further apart than that are given that one second as their window.
@@ -78,13 +78,14 @@ class Samples:
         self._timeless = timeless
         self._sweeps = Sweeps(options.gpus, whole_seconds=whole_seconds)
         self._held: pl.DataFrame | None = None
-        self._shift = 0
-        self._first: dict[int, int] = {}
-        self._last: dict[int, int] = {}
+        self._mender = Mender(sink)
+        self._hosts: dict[str, int] = {}
+        self._uuids: dict[str, int] = {}
         self._gpus: dict[tuple[str, int], _Gpu] = {}
         self._window: int | None = None
         self._at_most: int | None = None
         self._distance: int | None = None
+        self._described = 0
         self._is_probed = False
 
     def add(self, frame: pl.DataFrame) -> None:
@@ -92,6 +93,8 @@ class Samples:
         frame = self._usable(frame)
         if frame.is_empty():
             return
+        if "gpu" not in frame.columns and "uuid" in frame.columns:
+            frame = self._by_uuid(frame)
         if "gpu" not in frame.columns:
             frame = self._sweeps.number(frame, self._sink)
         frame = self._mended(frame)
@@ -120,66 +123,50 @@ class Samples:
 
     def _usable(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Rows that have a time and, where rows name the GPU, a GPU."""
-        timed = frame.filter(pl.col("t_ns").is_not_null())
-        self._sink.drop("the time can't be read", frame.height - timed.height)
-        if "gpu" not in timed.columns:
-            return timed
-        good = timed.filter(pl.col("gpu").is_between(0, 65_535))
-        self._sink.drop("the GPU's index can't be read", timed.height - good.height)
+        frame = self._without(frame, pl.col("t_ns").is_not_null(), "t_ns", "the time can't be read")
+        if "gpu" not in frame.columns:
+            return frame
+        low, high = frame["gpu"].min(), frame["gpu"].max()
+        if isinstance(low, int) and isinstance(high, int) and low >= 0 and high <= LARGEST_INDEX:
+            return self._without(frame, pl.col("gpu").is_not_null(), "gpu", "the GPU's index can't be read")
+        good = frame.filter(pl.col("gpu").is_between(0, LARGEST_INDEX))
+        self._sink.drop("the GPU's index can't be read", frame.height - good.height)
         return good
 
+    def _by_uuid(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Rows that name their GPU by UUID or bus id only: numbered in order of appearance, which is nvidia-smi's order."""
+        names = frame["uuid"].fill_null("")
+        if not self._uuids:
+            self._sink.bind(
+                Binding("(order of UUIDs)", "gpu", "", "likely", "numbered in order of appearance")
+            )
+        for name in names.unique(maintain_order=True).to_list():
+            self._uuids.setdefault(name, len(self._uuids))
+        return frame.with_columns(names.replace_strict(self._uuids, return_dtype=pl.Int64).alias("gpu"))
+
+    def _without(self, frame: pl.DataFrame, good: pl.Expr, column: str, why: str) -> pl.DataFrame:
+        """The good rows; most batches have no other, and are not copied."""
+        if not frame[column].null_count():
+            return frame
+        kept = frame.filter(good)
+        self._sink.drop(why, frame.height - kept.height)
+        return kept
+
     def _mended(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Time that went back goes on instead; says so."""
+        """Time that went back goes on instead."""
         if self._timeless:
             return frame
-        if self._shift:
-            frame = frame.with_columns(pl.col("t_ns") + self._shift)
-        for _ in range(MANY_STEPS):
-            found = self._back_step(frame)
-            if found is None:
-                break
-            row, size = found
-            moved = pl.int_range(pl.len()) >= row
-            frame = frame.with_columns(
-                pl.when(moved).then(pl.col("t_ns") + size).otherwise("t_ns").alias("t_ns")
+        series = frame["gpu"].cast(pl.UInt16).to_numpy()
+        if "host" in frame.columns:
+            names = frame["host"].fill_null("")
+            codes = {
+                name: self._hosts.setdefault(name, len(self._hosts)) for name in names.unique().to_list()
+            }
+            series = series + names.replace_strict(codes, return_dtype=pl.Int64).to_numpy() * (
+                LARGEST_INDEX + 1
             )
-            self._shift += size
-        else:
-            self._sink.note(
-                "warning",
-                f"{self._sink.file}: times go back in many places; its rows are taken as out of order",
-            )
-        for (gpu,), rows in frame.select("gpu", "t_ns").partition_by("gpu", as_dict=True).items():
-            self._first.setdefault(int(gpu), rows["t_ns"][0])
-            self._last[int(gpu)] = max(self._last.get(int(gpu), 0), rows["t_ns"][-1])
-        return frame
-
-    def _back_step(self, frame: pl.DataFrame) -> tuple[int, int] | None:
-        """The first row where a GPU's time goes back into covered time, and by how much to move the rest."""
-        gpus = [g for g in frame["gpu"].unique().to_list() if g in self._last]
-        before = pl.DataFrame(
-            {"gpu": gpus, "t_ns": [self._last[g] for g in gpus]},
-            schema={"gpu": frame["gpu"].dtype, "t_ns": pl.Int64},
-        )
-        times = pl.concat([before, frame.select("gpu", "t_ns")])
-        if times["t_ns"].is_sorted():
-            return None
-        change = pl.col("t_ns").diff().over("gpu")
-        times = times.with_columns(change.alias("d")).with_row_index("row")
-        usual = times.filter(pl.col("d") > 0)["d"].median()
-        back = times.filter(pl.col("d") < 0)
-        for row, gpu, t, d in back.select("row", "gpu", "t_ns", "d").iter_rows():
-            first = self._first.get(gpu, int(str(times.filter(pl.col("gpu") == gpu)["t_ns"][0])))
-            if t < first:
-                continue  # before everything: parts of a log in another order, not a clock that was set
-            size = -d + (round(usual) if isinstance(usual, float) else 0)
-            self._sink.note(
-                "warning",
-                f"{self._sink.file}: the clock went back {-d / 1e9:.3f} s after {(t - d) / 1e9:.3f}; "
-                f"the rows from there on are moved by {size / 1e9:+.3f} s, so that time goes on",
-            )
-            return int(row) - len(gpus), size
-        return None
+        times = self._mender.mend(frame["t_ns"].to_numpy(), series)
+        return frame.with_columns(pl.Series("t_ns", times))
 
     def _spread(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Rows with the same whole second, evenly over it; the last second waits for the next batch."""
@@ -192,21 +179,13 @@ class Samples:
     def _write(self, frame: pl.DataFrame) -> None:
         """Split the columns over the tables."""
         metrics = [c for c in frame.columns if c in MEANINGS and MEANINGS[c].table]
-        known = (
-            frame.filter(pl.any_horizontal(pl.col(c).is_not_null() for c in metrics))
-            if metrics
-            else frame.clear()
-        )
+        known = _with_any(frame, metrics)
         self._sink.drop("no value in it (N/A)", frame.height - known.height)
         self._describe(frame)
         self._probe(known)
         for table in _TABLES:
             mine = [c for c in metrics if MEANINGS[c].table == table]
-            rows = (
-                known.filter(pl.any_horizontal(pl.col(c).is_not_null() for c in mine))
-                if mine
-                else known.clear()
-            )
+            rows = _with_any(known, mine)
             if rows.height:
                 self._sink.rows(table, self._as_table(table, rows, mine))
 
@@ -219,15 +198,20 @@ class Samples:
         columns = [pl.col(c).round().cast(pl.Int64) if c.endswith("_b") else pl.col(c) for c in mine]
         found = rows.select(*keys, *columns).rename({c: _PROCESS[c] for c in mine if c in _PROCESS})
         if table == "gpu":
-            found = found.with_columns(pl.lit("poll").alias("source"))
+            found = found.with_columns(pl.lit("poll").cast(pl.Categorical).alias("source"))
         if "window_ns" in keys or table == "gpu_process":
             return found
-        self._distance = _distance(rows) or self._distance
+        if table == "gpu_counters":
+            self._distance = _distance(rows) or self._distance
         window = (self._window or self._at_most) if table == "gpu" else self._distance
         return found.with_columns(pl.lit(window, dtype=pl.Int64).alias("window_ns"))
 
     def _describe(self, frame: pl.DataFrame) -> None:
         """Name, memory and UUID of each GPU, from its first row that has them."""
+        top = int(str(frame["gpu"].max())) if frame.height else -1
+        if top < self._described and "host" not in frame.columns:
+            return
+        self._described = max(self._described, top + 1)
         facts = [c for c in ("name", "uuid", "mem_total_b") if c in frame.columns]
         host = pl.col("host") if "host" in frame.columns else pl.lit(self._sink.host)
         firsts = frame.group_by(host.alias("host"), "gpu").agg(pl.col(c).drop_nulls().first() for c in facts)
@@ -250,6 +234,15 @@ class Samples:
             memory = pl.col("mem_util_pct") if "mem_util_pct" in rows.columns else pl.lit(0.0)
             polls = rows.select("t_ns", "gpu", util=pl.col("util_pct"), mem_util=memory)
             self._window = probe_window(polls, pl.DataFrame(schema={"t_us": pl.Int64, "gpu": pl.UInt16}))
+
+
+def _with_any(frame: pl.DataFrame, metrics: list[str]) -> pl.DataFrame:
+    """Rows that have a value in one of the columns; not copied where one column is whole."""
+    if not metrics:
+        return frame.clear()
+    if any(not frame[c].null_count() for c in metrics):
+        return frame
+    return frame.filter(pl.any_horizontal(pl.col(c).is_not_null() for c in metrics))
 
 
 def _evenly(frame: pl.DataFrame) -> pl.DataFrame:
@@ -285,8 +278,3 @@ def no_times(where: str) -> ImportFormatError:
         fix="Give the distance of its rows and the time of the first: --interval 1 --start 2026-11-30T15:42:13+01:00 "
         "(dmon: the seconds of -d, 1 if it was not given). Alone, it needs only --interval.",
     )  # fmt: skip
-
-
-def guessed_gpu(source: str, why: str) -> Binding:
-    """The line of the binding table for GPUs that rows do not name."""
-    return Binding(source, "gpu", "", "likely", why)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dipstick.errors import ImportFormatError
-from dipstick.importers.chunks import open_plain
+from dipstick.importers.chunks import open_plain, read_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,8 @@ def objects(path: Path, key: str, progress: Callable[[int], None]) -> Iterator[d
     """
     decoder = json.JSONDecoder()
     with open_plain(path) as (plain, raw):
-        buffer = _start(plain.read, f'"{key}"', str(path))
+        read = partial(read_block, plain, damage=None)
+        buffer = _start(read, f'"{key}"', str(path))
         size = PIECE
         while True:
             buffer = buffer.lstrip(" \t\r\n,")
@@ -45,7 +47,7 @@ def objects(path: Path, key: str, progress: Callable[[int], None]) -> Iterator[d
             except RecursionError as error:
                 raise ImportFormatError("its JSON is nested too deeply.", where=str(path)) from error
             if not end:
-                more = plain.read(size)
+                more = read(size)
                 size *= 2  # an object that needs many pieces is not decoded once for each
                 if not more or len(buffer) > LARGEST_OBJECT:
                     return

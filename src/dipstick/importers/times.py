@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import polars as pl
 
 from dipstick.errors import ImportFormatError
+from dipstick.importers.stamps import read_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,18 +185,26 @@ class TimeReader:
         """What the nanoseconds are."""
         return "unix" if self._tz is not None else self.form.kind
 
-    def read(self, cells: pl.Series) -> pl.Series:
-        """Nanoseconds (Unix time; local time as if it were UTC; since the start), null where a cell is no time."""
+    def read(self, cells: pl.Series, *, squeezed: bool = False) -> pl.Series:
+        """Nanoseconds (Unix time; local time as if it were UTC; since the start), null where a cell is no time.
+
+        Args:
+            cells: Text or numbers.
+            squeezed: All blanks have been taken out of the cells.
+        """
         if self.form.unit:
             return _numbers(cells, self.form.unit)
-        text = cells.cast(pl.String).str.strip_chars()
+        pattern = self.form.pattern.replace(" ", "") if squeezed else self.form.pattern
+        text = cells if squeezed else cells.cast(pl.String).str.strip_chars()
         if self.form.comma:
             text = text.str.replace(",", ".", literal=True)
         if self.form.aware:
-            return _aware(text, self.form.pattern).alias(cells.name)
+            return _aware(text, pattern).alias(cells.name)
         if self.form.pattern.startswith("%a"):
             text = text.str.replace(r" [A-Z]{3,4} (\d{4})$", " $1")
-        local = text.str.to_datetime(self.form.pattern, strict=False, time_unit="ns")
+        if self._tz is None and (bulk := read_fixed(text, pattern)) is not None:
+            return bulk
+        local = text.str.to_datetime(pattern, strict=False, time_unit="ns")
         return (local if self._tz is None else self._zoned(local)).cast(pl.Int64).alias(cells.name)
 
     def _zoned(self, local: pl.Series) -> pl.Series:

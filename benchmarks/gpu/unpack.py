@@ -56,6 +56,8 @@ def join(into: Path) -> list[str]:
     for (name, count), pieces in found.items():
         if len(pieces) == count:
             (into / name).write_bytes(b"".join(pieces[i].read_bytes() for i in range(count)))
+            for piece in pieces.values():
+                piece.unlink()
             whole.append(extract(into / name, into / "site") if name.endswith(".tar.xz") else name)
     return whole
 

@@ -1,5 +1,6 @@
 """The task runner: lint, types, tests. `scripts/test` makes .venv and calls it; those three need no other environment.
 
+`nox -s crystal` runs the tests of crystal_rl with ASE, torch and CHGNet, in an environment of its own (1.3 GB; CI runs it).
 `nox -s live` runs the probe in real training on a CPU: each of four TRL versions in an environment of its own (2 GB and
 4 to 8 minutes each, mostly downloads; deleted again with .nox). `nox -s live_vllm` adds a colocated vLLM. Neither is part
 of `scripts/test`; run them after a change to src/dipstick/probe. See docs/probe.md.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import nox
 
@@ -38,6 +40,17 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Pytest; arguments after ``--`` go to it."""
     _python(session, "pytest", *session.posargs)
+
+
+@nox.session(venv_backend="venv")
+def crystal(session: nox.Session) -> None:
+    """Crystal_rl with its real surrogate; arguments after ``--`` go to pytest."""
+    # --no-deps: CHGNet asks for an NVML binding that would overwrite ours. See requirements/crystal.txt.
+    session.install("--no-deps", "-r", "requirements/crystal.txt")
+    session.install("pytest>=8.3", "hypothesis>=6.100")
+    files = sorted(str(path) for path in Path("tests").glob("test_crystal_*.py"))
+    environment = {"PYTHONPATH": "src", "OMP_NUM_THREADS": "1"}
+    session.run("python", "-m", "pytest", *(session.posargs or ()), *files, env=environment)
 
 
 TORCH = ("torch==2.13.0", "numpy==2.3.5", "pytest>=8.3")
@@ -74,3 +87,13 @@ def live_vllm(session: nox.Session) -> None:
     session.install(*LIVE["1.16"])
     session.install("--no-deps", "-r", "tests/live/vllm.txt")
     _live(session, "live_vllm.py")
+
+
+@nox.session(venv_backend="venv")
+def crystal_train(session: nox.Session) -> None:
+    """Crystal_rl's training: two gloo ranks, resume after a kill, vLLM's CPU build colocated (x86 with AVX2)."""
+    session.install("--no-deps", "-r", "requirements/crystal-train.txt")
+    session.install("pytest>=8.3", "hypothesis>=6.100")
+    environment = {"PYTHONPATH": "src", "OMP_NUM_THREADS": "1"}
+    files = ("tests/test_crystal_training.py", "tests/live/live_crystal_vllm.py")
+    session.run("python", "-m", "pytest", "-p", "no:cacheprovider", *session.posargs, *files, env=environment)

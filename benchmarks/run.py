@@ -1,6 +1,6 @@
 """Measures dipstick against a reference in the same run, so that a slow or busy machine cancels out.
 
-    scripts/bench [help] [sample] [reader] [day]
+    scripts/bench [help] [sample] [reader] [day] [probe] [peers] [sampler]
 
 Subject and reference are child processes that take turns; the ratio is that of their medians, and the memory is
 the child's own peak (``wait4``). Results go to benchmarks/results.json; docs/performance.md shows them as a table.
@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +22,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import peer_cost
+import probe_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,6 +59,14 @@ for table in sys.argv[2:]:
     rows = recording.table(table, start_ns=40_000 * 10**9, end_ns=40_060 * 10**9)
     assert 0 < rows.height < 100_000, rows.height
 """
+
+SPINE = """
+import sys
+from dipstick.analysis.pipeline import analyse
+from dipstick.recording.reader import open_recording
+analyse(open_recording(sys.argv[1]))
+"""
+"""States, phases, waits, dips and stragglers, without the checks and claims that judge them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +104,25 @@ class Result:
         slow = self.ratio_limit is not None and self.ratio > self.ratio_limit
         big = self.peak_limit_mib is not None and self.peak_mib > self.peak_limit_mib
         return not (slow or big)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What recording costs where it happens: CPU time of one call, or a share of a core.
+
+    The reference (an empty call in the same process, in turns; one core) is what makes it comparable on a busy machine.
+    """
+
+    what: str
+    cost: str
+    reference: str
+    ratio: float
+    ratio_limit: float | None = None
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the limit holds."""
+        return self.ratio_limit is None or self.ratio <= self.ratio_limit
 
 
 def measure(command: list[str]) -> Child:
@@ -185,25 +216,65 @@ def bench_reader() -> Iterable[Result]:
 
 
 def bench_day() -> Iterable[Result]:
-    """Eight GPUs for a day at 10 Hz, with 5 million spans."""
+    """Eight GPUs for a day at 10 Hz, with 5 million spans: the analyses alone, and the whole with its verdicts."""
     folder = synthetic("--gpus", "8", "--hz", "10", "--hours", "24", "--spans", "5000000")
     scan = [PYTHON, "-c", SCAN, folder, "gpu", "spans", "jobs"]
+    spine, whole = [PYTHON, "-c", SPINE, folder], [DIPSTICK, "explain", "--quiet", folder]
+    day = "8 GPUs, 24 h, 10 Hz, 5 M spans"
     yield compare(
-        "`dipstick explain`: 8 GPUs, 24 h, 10 Hz, 5 M spans",
-        [DIPSTICK, "explain", "--quiet", folder],
-        "Polars scan of its Parquet",
-        scan,
-        rounds=3,
-        ratio_limit=30,  # 15 for the spine alone; the checks and claims take about as long again
-        peak_limit_mib=4096,
+        f"the analyses alone (the spine): {day}", spine, "Polars scan of its Parquet", scan,
+        rounds=3, ratio_limit=15, peak_limit_mib=4096,
+    )  # fmt: skip
+    yield compare(
+        f"`dipstick explain`: {day}", whole, "the spine alone", spine,
+        rounds=3, ratio_limit=2, peak_limit_mib=4096,
+    )  # fmt: skip
+
+
+def bench_probe() -> Iterable[Cost]:
+    """What the hot path of the probe takes, in empty calls."""
+    found = probe_cost.results(rounds=100)
+    empty = f"an empty call: {found['empty_call_ns']:.0f} ns"
+    for name, what in probe_cost.WHAT.items():
+        limit = probe_cost.LIMIT_SPAN if name in {"user_span", "wrapped"} else None
+        yield Cost(what, f"{found['us'][name]:.2f} µs", empty, found["ratio"][name], limit)
+    start = found["start_ms"]
+    yield Cost(
+        "starting Python", f"{start['probed']:.1f} ms", f"without: {start['bare']:.1f} ms", start["ratio"]
     )
 
 
-BENCHES: dict[str, Callable[[], Iterable[Result]]] = {
+def bench_peers() -> Iterable[Cost]:
+    """A span of ours beside those of others; needs an interpreter that has them (DIPSTICK_BENCH_PEERS)."""
+    found = peer_cost.measure(os.environ.get("DIPSTICK_BENCH_PEERS", PYTHON), rounds=100)
+    ns = found["ns"]
+    for name, what in peer_cost.WHAT.items():
+        if name in ns:
+            yield Cost(
+                what,
+                f"{ns[name] / 1e3:.2f} µs",
+                f"an empty call: {ns['empty']:.0f} ns",
+                ns[name] / ns["empty"],
+            )
+
+
+def bench_sampler() -> Iterable[Cost]:
+    """Eight GPUs at 10 Hz, with a stand-in for NVML whose own time is taken off."""
+    done = subprocess.run([PYTHON, str(HERE / "sampler_cost.py")], capture_output=True, text=True, check=True)
+    share = json.loads(done.stdout)["expected_share_of_one_core"]
+    yield Cost(
+        "the sampler, 8 GPUs at 10 Hz (NVML's part estimated)", f"{100 * share:.1f} %", "one core", share, 0.1
+    )
+
+
+BENCHES: dict[str, Callable[[], Iterable[Result | Cost]]] = {
     "help": bench_help,
     "sample": bench_sample,
     "reader": bench_reader,
     "day": bench_day,
+    "probe": bench_probe,
+    "peers": bench_peers,
+    "sampler": bench_sampler,
 }
 
 
@@ -217,6 +288,16 @@ def machine() -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "load": round(os.getloadavg()[0], 1),
     }
+
+
+def _line(result: Result | Cost) -> str:
+    """One line of talk."""
+    if isinstance(result, Cost):
+        return f"{result.what}: {result.cost} = {result.ratio:.3g} x {result.reference}"
+    return (
+        f"{result.what}: {result.seconds:.3g} s, {result.peak_mib:.0f} MiB = {result.ratio:.3g} x "
+        f"{result.reference} ({result.reference_seconds:.3g} s)"
+    )
 
 
 def main() -> int:
@@ -234,14 +315,12 @@ def main() -> int:
     for name in options.names or BENCHES:
         seen = machine()  # the load before it adds its own
         results = list(BENCHES[name]())
-        kept["benches"][name] = {**seen, "results": [asdict(result) for result in results]}
+        kinds = {"results": Result, "costs": Cost}
+        rows = {key: [asdict(one) for one in results if isinstance(one, kind)] for key, kind in kinds.items()}
+        kept["benches"][name] = seen | {key: found for key, found in rows.items() if found}
         for result in results:
             within &= result.is_within
-            print(
-                f"{result.what}: {result.seconds:.3g} s, {result.peak_mib:.0f} MiB = {result.ratio:.3g} x "
-                f"{result.reference} ({result.reference_seconds:.3g} s){'' if result.is_within else '  OVER THE LIMIT'}",
-                file=sys.stderr,
-            )
+            print(_line(result), "" if result.is_within else "  OVER THE LIMIT", file=sys.stderr)
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
     return 0 if within else 1
 

@@ -6,8 +6,7 @@
 A block stands between ``<!-- generated: KIND ARGUMENTS -->`` and ``<!-- /generated -->``. Kinds: ``run [PART] COMMAND``
 (its real output on 80 columns; PART is ``[Waits|Notes]`` for the paragraphs that begin so, ``[<Waits]`` for all before
 that one), ``json KEY...`` (that part of ``explain --json`` of the sample),
-``rules``, ``barriers``, ``table NAME`` (columns of a recording table), ``waits_seen``,
-``benchmarks``.
+``rules``, ``barriers``, ``table NAME`` (columns of a recording table), ``waits_seen``, ``benchmarks``, ``costs``, ``crystal_codes``.
 """
 
 from __future__ import annotations
@@ -46,22 +45,24 @@ PLAIN = {"COLUMNS": "80", "LINES": "60", "NO_COLOR": "1", "TERM": "dumb", "PYTHO
 
 @functools.cache
 def output_of(command: str) -> str:
-    """What a ``dipstick ...`` command prints on stdout, in 80 columns without colour.
+    """What a ``dipstick ...`` or ``crystal-rl ...`` command prints on stdout, in 80 columns without colour.
 
     Raises:
-        ValueError: It is no dipstick command, or it failed.
+        ValueError: It is no command of ours, or it failed.
     """
-    from dipstick.cli import main  # noqa: PLC0415 - tests replace the environment first
+    import crystal_rl.cli  # noqa: PLC0415 - tests replace the environment first
+    import dipstick.cli  # noqa: PLC0415 - the same
 
     program, *arguments = shlex.split(command)
-    if program != "dipstick":
-        raise ValueError(f"not a dipstick command: {command}")
+    mains = {"dipstick": dipstick.cli.main, "crystal-rl": crystal_rl.cli.main}
+    if program not in mains:
+        raise ValueError(f"not a command of ours: {command}")
     out, before = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), dict(os.environ)
     os.environ.pop("FORCE_COLOR", None)
     os.environ.update(PLAIN)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as talk:
-            status = _status(main, arguments)
+            status = _status(mains[program], arguments)
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -213,10 +214,25 @@ def _waits_row(name: str, *, counters: bool) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def crystal_codes(_: str) -> str:
+    """Every code of crystal_rl in the order in which it is tried, with its stage's reward."""
+    from crystal_rl.errors import CODES  # noqa: PLC0415 - see output_of
+
+    rows = [
+        (code.stage, "none" if code.reward is None else f"{code.reward:g}", f"`{code.name}`", code.when)
+        for code in CODES.values()
+    ]
+    return table_of(("stage", "reward", "code", "when"), rows)
+
+
 def benchmarks(_: str) -> str:
     """The last results, with limits and the machine."""
     benches = json.loads((ROOT / "benchmarks" / "results.json").read_text())["benches"]
-    rows = [_bench_row(name, bench, result) for name, bench in benches.items() for result in bench["results"]]
+    rows = [
+        _bench_row(name, bench, result)
+        for name, bench in benches.items()
+        for result in bench.get("results", [])
+    ]
     head = (
         "bench",
         "what",
@@ -230,6 +246,25 @@ def benchmarks(_: str) -> str:
     return table_of(head, rows)
 
 
+def costs(_: str) -> str:
+    """What recording costs, from benchmarks/results.json."""
+    benches = json.loads((ROOT / "benchmarks" / "results.json").read_text())["benches"]
+    rows = [
+        (
+            name, one["what"], one["cost"], one["reference"], f"{one['ratio']:.3g} ×",
+            "–" if one["ratio_limit"] is None else f"≤ {one['ratio_limit']:g} ×", _seen_on(bench),
+        )
+        for name, bench in benches.items()
+        for one in bench.get("costs", [])
+    ]  # fmt: skip
+    return table_of(("bench", "what", "CPU", "reference", "ratio", "limit", "measured on"), rows)
+
+
+def _seen_on(bench: dict[str, Any]) -> str:
+    cores = f"{bench['cores']} cores (load before {bench['load']:g})"
+    return f"{bench['date']}, {cores}, Python {bench['python']}"
+
+
 def _bench_row(name: str, bench: dict[str, Any], result: dict[str, Any]) -> tuple[str, ...]:
     limits = [f"≤ {result['ratio_limit']:g} ×"] if result["ratio_limit"] else []
     limits += [f"≤ {result['peak_limit_mib']:g} MiB"] if result["peak_limit_mib"] else []
@@ -237,7 +272,7 @@ def _bench_row(name: str, bench: dict[str, Any], result: dict[str, Any]) -> tupl
         name, result["what"], f"{result['seconds']:.3g} ({result['cpu_s']:.3g})", f"{result['peak_mib']:,.0f} MiB",
         f"{result['reference']}: {result['reference_seconds']:.3g} ({result['reference_cpu_s']:.3g})",
         f"{result['ratio']:.3g} ×", ", ".join(limits) or "–",
-        f"{bench['date']}, {bench['cores']} cores (load before {bench['load']:g}), Python {bench['python']}",
+        _seen_on(bench),
     )  # fmt: skip
 
 
@@ -301,8 +336,8 @@ def _named_cell(row: dict[str, Any]) -> tuple[str, ...]:
 
 KINDS: dict[str, Callable[[str], str]] = {
     "run": run, "json": json_part, "rules": rules, "barriers": barriers,
-    "waits_seen": waits_seen, "table": columns,
-    "benchmarks": benchmarks, "pages": pages, "calibration": calibration,
+    "waits_seen": waits_seen, "table": columns, "crystal_codes": crystal_codes,
+    "benchmarks": benchmarks, "costs": costs, "pages": pages, "calibration": calibration,
 }  # fmt: skip
 
 

@@ -41,6 +41,13 @@ class Segment:
         (found,) = [row for row in self.of("span") if row["n"] == name]
         return found
 
+    def collectives(self) -> list[Row]:
+        """The collectives with the device's time, where it followed, as ``device_ms``."""
+        times = dict(pair for row in self.of("device") for pair in row["coll"])
+        return [
+            row | ({"device_ms": times[row["i"]]} if row.get("i") in times else {}) for row in self.of("coll")
+        ]
+
     def hooks(self) -> dict[str, Row]:
         """The last word on every hook."""
         return {hook["target"]: hook for row in self.of("hooks") for hook in row["hooks"]}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
+from dipstick.model import Overhead
 from dipstick.recording.reader import open_recording
 from dipstick.recording.rows import to_frame
 from dipstick.recording.schema import TABLES
@@ -159,6 +160,7 @@ class MemoryRecording:
     name: str = "memory"
     notes: tuple[Note, ...] = ()
     manifest: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(origin="imported"))
+    overhead: Overhead = field(default_factory=lambda: Overhead(because="it is in memory"))
 
     def table(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,11 +25,26 @@ def test_limits(ratio: float, peak_mib: float, within: bool) -> None:  # noqa: F
     assert result(ratio=ratio, peak_mib=peak_mib).is_within is within
 
 
+@pytest.mark.parametrize(("limit", "within"), [(None, True), (80.0, True), (30.0, False)])
+def test_a_cost_is_judged_by_its_ratio(limit: float | None, within: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """The microseconds depend on the machine."""
+    assert bench.Cost("a span", "2.8 µs", "an empty call", 36.0, limit).is_within is within
+
+
 def test_the_memory_is_the_childs_peak() -> None:
     """A child that held 256 MiB for a moment is charged for them; an idle one is not."""
-    idle = bench.measure(IDLE)
-    full = bench.measure([sys.executable, "-c", "x = b'1' * (256 << 20); del x"])
-    assert idle.peak_mib < 256 < full.peak_mib < 320
+    full = [sys.executable, "-c", "x = b'1' * (256 << 20); del x"]
+    code = f"import run; print(*(run.measure(c).peak_mib for c in ({IDLE!r}, {full!r})))"
+    # from a small process: Linux charges a child with its parent's pages until it is executed
+    small = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(bench.__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    idle_mib, full_mib = map(float, small.stdout.split())
+    assert idle_mib < 256 < full_mib < 320
 
 
 def test_a_failing_child_ends_the_benchmark() -> None:
@@ -59,4 +76,23 @@ def test_an_unknown_name_lists_the_names(
     """Exit status 2, nothing measured."""
     monkeypatch.setattr(sys, "argv", ["bench", "nope"])
     assert bench.main() == 2
-    assert capsys.readouterr().err.split() == ["help", "sample", "reader", "day"]
+    assert capsys.readouterr().err.split() == ["help", "sample", "reader", "day", "probe", "peers", "sampler"]
+
+
+def test_the_day_is_judged_in_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The analyses against a scan of the same files, and the whole against the analyses."""
+    seen: list[tuple[list[str], list[str], float]] = []
+
+    def compare(
+        what: str, command: list[str], _reference: str, reference_command: list[str], **limits: float
+    ) -> bench.Result:
+        assert limits["peak_limit_mib"] == 4096, what
+        seen.append((command, reference_command, limits["ratio_limit"]))
+        return result(ratio=1.0, peak_mib=1.0)
+
+    monkeypatch.setattr(bench, "compare", compare)
+    monkeypatch.setattr(bench, "synthetic", lambda *_: "folder")
+    list(bench.bench_day())
+    (spine, scan, over_scan), (whole, reference, over_spine) = seen
+    assert (bench.SPINE in spine, bench.SCAN in scan, over_scan) == (True, True, 15)
+    assert (whole[1:3], reference, over_spine) == (["explain", "--quiet"], spine, 2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from calibration.rows import Row, judge, rows_of
-from calibration.s6_s7 import above_limit, cells, quick_cells
+from calibration.rows import Row, above_limit, judge, rows_of
+from calibration.s6_s7 import cells, quick_cells
 
 RUNS, SEED = 40, 20261130
 

@@ -8,7 +8,7 @@ from dipstick.capture.devices import ProcessReading
 from dipstick.capture.finish import name_processes, place_by_local_rank
 from dipstick.capture.roles import Attribution, Commands, GpuUser, seen_processes
 from dipstick.capture.tree import MANY, Member
-from dipstick.recording.probe_segments import ProbeData, ProbeProcess
+from dipstick.recording.probe_process import ProbeData, ProbeProcess
 
 if TYPE_CHECKING:
     from dipstick.capture.doctor import PidNamespace

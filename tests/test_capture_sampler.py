@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from dipstick.capture.beat import Beat, keep_beat
+from dipstick.capture.beat import Beat, Every, keep_beat
 from dipstick.capture.devices import Clock, NoDevices
 from dipstick.capture.devices.nvml import NvmlDevices
 from dipstick.capture.devices.replay import ReplayDevices
@@ -22,6 +22,7 @@ from dipstick.capture.sampler import COLUMNS, Sampler, Site, history_period
 from dipstick.capture.sampler_main import EXIT_FAILED, EXIT_FULL, Guarded, Stop, describe, main
 from dipstick.capture.tree import ProcessTree
 from dipstick.errors import RecordingError
+from dipstick.recording.manifest import read_manifest
 from dipstick.recording.reader import open_recording
 from dipstick.recording.schema import TABLES
 from dipstick.recording.writer import RecordingWriter
@@ -346,6 +347,38 @@ class FailingWriter:
         self.flushes += 1
         if self.flushes > 1:
             raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_facts_are_in_the_manifest_with_the_next_batch(tmp_path: Path) -> None:
+    """What the sampler has cost so far can be read while it runs; the last word counts."""
+    RecordingWriter.create(tmp_path / "R", origin="measured", host=HOST, writer="run").close()
+    held = Pen(lambda: RecordingWriter.join(tmp_path / "R", host=HOST, writer="sampler"), COLUMNS)
+    held.tell({"sampler@node1": {"ticks": 1}})
+    held.tell({"sampler@node1": {"ticks": 2}})
+    held.hand_over()
+    writer = held.close()
+    manifest = read_manifest(tmp_path / "R", [tmp_path / "R" / "manifest.sampler.json"])
+    assert (manifest.state, manifest.info) == ("recording", {"sampler@node1": {"ticks": 2}})
+    writer.close()
+
+
+def test_the_account_is_given_when_it_is_due(tmp_path: Path) -> None:
+    """Every ten seconds; one that fails costs itself, and is counted."""
+    bench = Bench(tmp_path)
+    given: list[int] = []
+
+    def account() -> None:
+        given.append(len(given))
+        if len(given) == 2:
+            raise ValueError("no")
+
+    safe = Guarded(bench.sampler, bench.devices, Every(10 * S, 10 * S), account)
+    for second in range(1, 41):
+        safe.tick(second * S)
+    assert given == [0, 1, 2, 3]
+    assert [name for name in bench.devices.health.failed if "ValueError: no" in name] == [
+        "sampler tick (ValueError: no)"
+    ]
 
 
 def test_a_full_disk_ends_the_writing_and_says_so() -> None:

@@ -54,6 +54,7 @@ class FakeSampler:
     looks: int = 1000
     why: str | None = None
     pid: int = 77
+    lives: int = 0
 
     def ended(self) -> bool:
         self.looks -= 1
@@ -61,6 +62,10 @@ class FakeSampler:
 
     def trouble(self) -> str | None:
         return self.why
+
+    def again(self) -> bool:
+        self.lives, self.looks, self.pid = self.lives - 1, 3, self.pid + 1
+        return self.lives >= 0
 
 
 class FakeQueue:
@@ -120,6 +125,17 @@ def test_a_sampler_that_dies_is_mourned_once_and_the_command_goes_on() -> None:
     sampler = FakeSampler(looks=2, why="the disk is full")
     assert said.watch(FakeChild(50), sampler) == 0
     assert said.warnings == ["the disk is full: recording of telemetry stops here; the command goes on"]
+
+
+def test_a_sampler_that_was_killed_is_started_again() -> None:
+    """Said once; the second one is spared when everything else is killed."""
+    said, child = Said(), FakeChild(50)
+    sampler = FakeSampler(looks=0, why="the sampler was killed (signal 9)", lives=1)
+    said.watch(child, sampler, CTRL_C, CTRL_C)
+    assert child.spared == frozenset({78})
+    assert said.warnings == [
+        "the sampler was killed (signal 9): another one was started; the command goes on"
+    ]
 
 
 def test_a_sampler_that_ends_without_a_word_is_missed_too() -> None:

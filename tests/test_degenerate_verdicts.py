@@ -232,5 +232,5 @@ def test_every_registered_claim_can_be_asked(name: str) -> None:
 )
 def test_nothing_to_explain_is_said(tables: Tables) -> None:
     """Empty tables, or jobs alone."""
-    with pytest.raises(EmptyRecordingError, match="neither GPU samples nor phase spans"):
+    with pytest.raises(EmptyRecordingError, match="neither GPU utilization nor phase spans"):
         explain(memory(**tables))

@@ -14,10 +14,12 @@ from dipstick.analysis.design import (
     box_shares,
     cumulative,
     move_starts,
+    near,
     parts_for,
     phase_shares,
     same_columns,
     split_phase,
+    within,
 )
 
 if TYPE_CHECKING:
@@ -240,3 +242,21 @@ def test_gpus_of_one_fit_share_their_columns() -> None:
     assert same_columns([Telemetry(empty, empty, one)] * 2) == NAMES
     with pytest.raises(ValueError, match="same phase names"):
         same_columns([Telemetry(empty, empty, one), Telemetry(empty, empty, two)])
+
+
+def test_a_part_of_a_timeline_is_the_detail_that_one_interval_touches() -> None:
+    """As with many intervals: the touched segments whole, and one of the first phase on either side."""
+    rng = np.random.default_rng(3)
+    log = Timeline(np.cumsum(np.append(0.0, rng.integers(1, 4, 40))), rng.integers(0, 3, 40), NAMES)
+
+    for low, high in (
+        (-9.0, 99.0),
+        (3.0, 8.0),
+        (3.5, 3.6),
+        (-5.0, 0.0),
+        (0.0, 1.0),
+        (70.0, 200.0),
+        (200.0, 201.0),
+    ):
+        part, same = within(log, low, high), near(log, at(low), at(high))
+        assert (part.edges.tolist(), part.codes.tolist()) == (same.edges.tolist(), same.codes.tolist())

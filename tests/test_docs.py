@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import crystal_rl.cli
 import dipstick
 import update_docs
 from dipstick import phases
@@ -24,8 +25,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    actions = make_parser(COMMANDS)._actions
+PARSERS = {
+    "dipstick": make_parser(COMMANDS),
+    "crystal-rl": make_parser(crystal_rl.cli.COMMANDS, crystal_rl.cli.PROGRAM),
+}
+CLI_PAGES = {"dipstick": "cli.md", "crystal-rl": "crystal_rl.md"}
+
+
+def verbs(program: str) -> dict[str, argparse.ArgumentParser]:
+    actions = PARSERS[program]._actions
     (sub,) = (action for action in actions if isinstance(action, argparse._SubParsersAction))
     return dict(sub.choices)
 
@@ -43,11 +51,17 @@ def fenced(path: Path, language: str) -> list[str]:
 
 
 def commands() -> list[tuple[str, str]]:
-    """Every ``$ dipstick ...`` line of every page."""
+    """Every ``$ dipstick ...`` and ``$ crystal-rl ...`` line of every page."""
     found = (
         (path.name, line) for path in PAGES for block in fenced(path, "text") for line in block.splitlines()
     )
-    return sorted({(page, line.removeprefix("$ ")) for page, line in found if line.startswith("$ dipstick")})
+    return sorted(
+        {
+            (page, line.removeprefix("$ "))
+            for page, line in found
+            if line.startswith(("$ dipstick", "$ crystal-rl"))
+        }
+    )
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -56,11 +70,11 @@ def test_generated_blocks_are_current(path: Path) -> None:
     assert update_docs.updated(path.read_text(encoding="utf-8"))[1] == []
 
 
-@pytest.mark.parametrize("verb", sorted(verbs()))
-def test_every_verb_and_option_is_documented(verb: str) -> None:
-    """docs/cli.md has a section a verb, and each option has help that stands in it."""
-    section = (ROOT / "docs" / "cli.md").read_text().split(f"\n## {verb}\n")[1].split("\n## ")[0]
-    for action in verbs()[verb]._actions:
+@pytest.mark.parametrize(("program", "verb"), [(name, verb) for name in PARSERS for verb in verbs(name)])
+def test_every_verb_and_option_is_documented(program: str, verb: str) -> None:
+    """The command's page has a section a verb, and each option has help that stands in it."""
+    section = (ROOT / "docs" / CLI_PAGES[program]).read_text().split(f"\n## {verb}\n")[1].split("\n## ")[0]
+    for action in verbs(program)[verb]._actions:
         if action.help is not argparse.SUPPRESS:
             assert action.help
             assert all(name in section for name in action.option_strings or [str(action.metavar)])
@@ -69,12 +83,12 @@ def test_every_verb_and_option_is_documented(verb: str) -> None:
 @pytest.mark.parametrize(("page", "command"), commands())
 def test_every_command_in_the_pages_parses(page: str, command: str) -> None:
     """No page shows a command that the program would refuse."""
-    parser = make_parser(COMMANDS)
+    program, *words = shlex.split(command.partition(" <")[0])
     with (
         contextlib.suppress(SystemExit),
         contextlib.redirect_stdout(io.StringIO()),
     ):  # --help leaves with SystemExit 0
-        assert parser.parse_args(shlex.split(command)[1:]).command in COMMANDS, page
+        assert PARSERS[program].parse_args(words).command, page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dipstick.analysis.intervals import NONE, covered, indicator, integral, merge_edges, nest, sample
+from dipstick.analysis.intervals import (
+    NONE,
+    between,
+    covered,
+    indicator,
+    integral,
+    lay,
+    merge_edges,
+    nest,
+    sample,
+)
 
 Spans = list[tuple[int, int]]
 
@@ -155,3 +165,49 @@ def test_a_step_function_has_its_default_outside(t: int) -> None:
 def test_merged_edges_are_sorted_and_unique() -> None:
     """Boundaries of several step functions become one grid."""
     assert merge_edges(np.array([5, 1]), np.array([5, 9])).tolist() == [1, 5, 9]
+
+
+def test_an_integral_over_intervals_is_the_difference_of_two_instants() -> None:
+    """Rates 1 and 0.5 on edges 0, 10, 30; intervals that overlap, that tile, and none."""
+    edges, rate = np.array([0, 10, 30]), np.array([1.0, 0.5])
+    apart, tiled = (np.array([0, 5]), np.array([10, 15])), (np.array([-5, 8, 12]), np.array([8, 12, 99]))
+
+    assert between(edges, [rate], *apart)[0].tolist() == [10, 7.5]
+    assert between(edges, [rate, 2 * rate], *tiled)[1].tolist() == [16, 6, 18]
+    assert between(edges, [rate], np.zeros(0, np.int64), np.zeros(0, np.int64))[0].tolist() == []
+
+
+def test_a_hole_between_windows_is_a_piece_and_touching_windows_have_none() -> None:
+    """The example of the docstring, with a value in each window and 0 in the hole."""
+    laid = lay(np.array([0, 2, 6]), np.array([2, 4, 7]))
+
+    assert laid.edges.tolist() == [0, 2, 4, 6, 7]
+    assert laid.piece.tolist() == [0, 1, 3]
+    assert laid.rate(np.array([10.0, 20.0, 30.0])).tolist() == [10, 20, 0, 30]
+    assert laid.rate(1.0).tolist() == [1, 1, 0, 1]
+
+
+def test_no_windows_are_no_pieces() -> None:
+    """Nothing in, nothing out."""
+    laid = lay(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+    assert (laid.edges.tolist(), laid.rate(np.zeros(0)).tolist()) == ([], [])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.floats(-9, 9)), max_size=12),
+    st.lists(st.integers(-2, 50), max_size=6),
+)
+def test_windows_integrate_to_what_each_of_them_adds(
+    rows: list[tuple[int, int, float]], times: list[int]
+) -> None:
+    """Whatever the holes (before each window) and the lengths, empty ones too."""
+    ends = np.cumsum([hole + length for hole, length, _ in rows], dtype=np.int64)
+    starts = ends - np.array([length for _, length, _ in rows], np.int64)
+    values = np.array([value for _, _, value in rows])
+    laid, at = lay(starts, ends), np.array(times, np.int64)
+    by_hand = [
+        sum(v * max(min(b, t) - a, 0) for a, b, v in zip(starts, ends, values, strict=True)) for t in times
+    ]
+
+    assert integral(laid.edges, laid.rate(values), at).tolist() == pytest.approx(by_hand)

@@ -334,3 +334,46 @@ def scores(seed): return [random.Random(seed).random() for _ in range(1000)]
         run_probed(tmp_path, code, **extra).out for extra in ({}, {"DIPSTICK_DISABLE": "1"})
     ]
     assert digests[0] == digests[1] != ""
+
+
+OWN_EXECUTOR = """
+import threading, queue
+from concurrent.futures import Executor, Future
+class Mine(Executor):
+    def __init__(self):
+        self.calls, self.inner = queue.SimpleQueue(), ProcessPoolExecutor(1, mp_context=CONTEXT)
+        self.thread = threading.Thread(target=self.serve); self.thread.start()
+    def serve(self):
+        while (call := self.calls.get()) is not None:
+            future, fn, args = call
+            future.set_result(self.inner.submit(fn, *args).result())
+    def submit(self, fn, /, *args):
+        future = Future(); self.calls.put((future, fn, args)); return future
+    def shutdown(self, wait=True, **_):
+        self.calls.put(None); self.thread.join(); self.inner.shutdown()
+"""
+
+
+def test_an_executor_of_the_users_own(tmp_path: Path) -> None:
+    """It queues for a known pool from a thread of its own: submitted when and in the phase where the user did."""
+    done = run_pool(
+        tmp_path,
+        OWN_EXECUTOR
+        + """
+with Mine() as pool:
+    with dipstick.span("reward"):
+        futures = [pool.submit(pid, x) for x in range(4)]
+        print(len([f.result() for f in futures]))
+    print(pool.submit(double, 21).result(), len(sys.modules["dipstick_probe.hooks.pools"]._promises))
+""",
+        "spawn",
+    )
+    assert done.out.splitlines() == ["4", "42 0"]
+    jobs = sorted(done.jobs().values(), key=lambda job: int(job["a"]))
+    first = jobs[:4]
+    assert (
+        max(job["submitted"] for job in first) < first[0]["b"] < first[1]["b"] < first[2]["b"] < first[3]["b"]
+    )
+    assert len({job["pid"] for job in jobs}) == 1
+    roles = {s.of("meta")[-1].get("role") for s in done.segments if s.of("job") and s is not done.main}
+    assert roles == {"reward_worker"}

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from dipstick.clock import fit_clock
 from dipstick.model import Note
-from dipstick.recording import probe_jobs, probe_segments
+from dipstick.recording import probe_jobs, probe_process, probe_segments
 from dipstick.recording.probe_clock import align, fit
 from dipstick.recording.probe_jobs import JobBook
 from dipstick.recording.probe_lines import LONGEST_LINE, LONGEST_TEXT, ROWS, job_part, parse_line
-from dipstick.recording.probe_segments import ProbeData, SegmentFile, convert, process_rows, segment_files
+from dipstick.recording.probe_process import ProbeData, ProbeProcess, process_rows
+from dipstick.recording.probe_segments import SegmentFile, convert, segment_files
 from dipstick.recording.reader import open_recording
 from dipstick.recording.rows import to_frame
 from dipstick.recording.schema import TABLES
@@ -108,6 +109,13 @@ def converted(folder: Path, *segments: Segment) -> tuple[ProbeData, Sink]:
 
 
 # lines
+
+
+def test_an_open_span_is_no_row_and_no_trouble(tmp_path: Path) -> None:
+    """It is for a live view; the span itself comes when it ends."""
+    segment = Segment().put("open", n="generate", a=MONO, tid=1).span("generate", 0, 2)
+    data, sink = converted(tmp_path, segment)
+    assert (sink.seconds("spans", "name", "t1_ns"), dict(data.skipped)) == ([("generate", 2.0)], {})
 
 
 def test_a_span_becomes_a_row(tmp_path: Path) -> None:
@@ -229,19 +237,19 @@ JSON = st.recursive(
 KEYS = [
     "n", "a", "b", "tid", "step", "p", "ph", "f", "l", "x", "job", "submitted", "pid", "rank", "payload_b",
     "payload_types", "result_b", "detail", "from", "to", "t", "types", "count", "bytes", "device", "transport",
-    "device_ms", "v", "m", "u", "hooks", "versions", "role", "why",
+    "device_ms", "v", "m", "u", "hooks", "versions", "role", "why", "coll", "i",
 ]  # fmt: skip
 
 
 @given(
-    st.sampled_from([*ROWS, "job", "anchor", "meta", "hooks", "dropped", "capped", "end", "other"]),
+    st.sampled_from([*ROWS, "job", "anchor", "device", "meta", "hooks", "dropped", "capped", "end", "other"]),
     st.dictionaries(st.sampled_from(KEYS), JSON),
 )
 def test_no_line_breaks_the_conversion(kind: str, fields: dict[str, Any]) -> None:
     """Whatever JSON it holds, it becomes rows that fit the schema, or is skipped."""
     sink = Sink()
     work = probe_segments._Conversion(sink)
-    process = probe_segments.ProbeProcess(HOST, 1, 1)
+    process = ProbeProcess(HOST, 1, 1)
     work.data.processes.append(process)
     work._anchors[HOST] = {1: []}
     line = parse_line(json.dumps({**fields, "k": kind}).encode())
@@ -249,6 +257,83 @@ def test_no_line_breaks_the_conversion(kind: str, fields: dict[str, Any]) -> Non
     work._take(line, process)
     work.finish()
     sink("processes", process_rows(work.data))
+
+
+def test_what_a_rank_started_inherits_its_number_and_is_a_worker(tmp_path: Path) -> None:
+    """By its parent's spans, also through a forkserver without any; a launcher with RANK in its environment is no rank."""
+    segments = [
+        Segment(1, rank=0),  # a launcher: no spans
+        Segment(2, rank=0, ppid=1).span("generate", 0, 1),
+        Segment(3, rank=0, ppid=2),  # a forkserver
+        Segment(4, rank=0, ppid=3).span("parse", 0, 1),
+        Segment(5, rank=0, ppid=2, role="engine").span("generate", 0, 1),
+        Segment(6, rank=1, ppid=2).span("generate", 0, 1),
+        Segment(7, rank=0, ppid=7).span("generate", 0, 1),  # its own parent: hostile
+    ]
+    data, _ = converted(tmp_path, *segments)
+    assert [(p.pid, p.role) for p in data.processes] == [
+        (1, None), (2, "trainer"), (3, None), (4, "worker"), (5, "engine"), (6, "trainer"), (7, "trainer"),
+    ]  # fmt: skip
+
+
+def test_steps_are_counted_for_the_account(tmp_path: Path) -> None:
+    """Numbered step spans and how long they took, beside what the probe says it cost."""
+    segment = Segment().span("step", 0, 2, step=0).span("step", 2, 5, step=1).span("step", 5, 9)
+    data, _ = converted(tmp_path, segment.anchor(9, rows=3, span_ns=2000, hook_ns=10, writer_ns=-1))
+    assert data.accounts == [
+        {
+            "pid": 900,
+            "rank": 0,
+            "role": "trainer",
+            "steps": 2,
+            "step_ns": 5 * S,
+            "ended": False,
+            "rows": 3,
+            "span_ns": 2000,
+            "hook_ns": 10,
+        }
+    ]
+
+
+def test_items_of_a_map_that_no_worker_ran_are_counted(tmp_path: Path) -> None:
+    """The parent knows of them by what it sent: eight crossed, six ran."""
+    parent = Segment(1).put("handoff", t=MONO, **{"from": "reward", "to": "workers"}, count=8)
+    parent.put("handoff", t=MONO, **{"from": "generate", "to": "reward"}, count=100)
+    worker = Segment(2)
+    for i in range(6):
+        worker.job(f"m.2.{i}", a=i, b=i + 1, submitted=0)
+    data, _ = converted(tmp_path, parent, worker)
+    assert data.unmatched_jobs == 2
+
+
+def test_device_times_join_their_collectives(tmp_path: Path) -> None:
+    """By number, within a process; one that nobody read, and one that is no number, are not known."""
+    one = (
+        Segment(1)
+        .put("coll", n="all_reduce", a=MONO, b=MONO + 1, i=1)
+        .put("coll", n="barrier", a=MONO, b=MONO, i=2)
+    )
+    one.put("device", coll=[[1, 7.5], [9, 1.0], "x", [2], [2, "y"]])
+    other = Segment(2).put("coll", n="all_gather", a=MONO, b=MONO, i=1).put("device", coll=7)
+    _, sink = converted(tmp_path, one, other)
+    assert sorted(sink.seconds("collectives", "name", "device_ms", "pid")) == [
+        ("all_gather", None, 2), ("all_reduce", 7.5, 1), ("barrier", None, 1),
+    ]  # fmt: skip
+
+
+def test_collectives_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes without its device time."""
+    monkeypatch.setattr(probe_segments, "MOST_COLLECTIVES", 2)
+    segment = Segment()
+    for i in range(4):
+        segment.put("coll", n=str(i), a=MONO, b=MONO, i=i)
+    _, sink = converted(tmp_path, segment.put("device", coll=[[0, 1.0], [3, 4.0]]))
+    assert sink.seconds("collectives", "name", "device_ms") == [
+        ("0", None),
+        ("1", None),
+        ("3", 4.0),
+        ("2", None),
+    ]
 
 
 @given(st.binary(max_size=200))
@@ -389,7 +474,7 @@ def test_hooks_keep_the_last_word_on_each_target(tmp_path: Path) -> None:
 
 def test_hooks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that lists a million targets is not a probe's."""
-    monkeypatch.setattr(probe_segments, "MOST_HOOKS", 3)
+    monkeypatch.setattr(probe_process, "MOST_HOOKS", 3)
     data, _ = converted(
         tmp_path, Segment().put("hooks", hooks=[{"target": f"t{i}", "bound": True} for i in range(9)])
     )
@@ -459,7 +544,7 @@ def test_a_job_that_no_worker_spoke_of_cannot_be_placed(tmp_path: Path) -> None:
     data, sink = converted(tmp_path, Segment().job("j1", submitted=1).job("j2", submitted=2, a=3))
     assert "jobs" not in sink.tables
     assert data.unmatched_jobs == 2
-    text = "2 jobs were submitted and no worker spoke of them: when they ran is not known (no probe in the workers?)"
+    text = "2 reward jobs were submitted and no worker spoke of them: when they ran is not known (the worker was killed, or has no probe)"
     assert Note("warning", text) in data.notes
 
 

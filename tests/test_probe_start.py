@@ -214,3 +214,22 @@ def test_an_exit_status_and_a_traceback_are_the_programs_own(tmp_path: Path) -> 
     done = run_probed(tmp_path, "raise KeyError('mine')")
     assert (done.status, "KeyError: 'mine'" in done.err, "dipstick" in done.err) == (1, True, False)
     assert done.main.rows[-1]["k"] == "end"
+
+
+def test_a_process_that_leaves_by_os_exit_has_written_everything(tmp_path: Path) -> None:
+    """No ``atexit`` runs; its segment ends in good order, its status is its own; a stopped probe leaves ``os._exit`` alone."""
+    code = """
+        import os, dipstick_probe as dipstick
+        with dipstick.span("last"): pass
+        os._exit(7)
+    """
+    done = run_probed(tmp_path, code)
+    assert (done.status, done.main.names(), done.main.rows[-1]["k"]) == (7, ["last"], "end")
+    code = """
+        import os
+        from dipstick_probe import boot
+        hooked = os._exit
+        boot.stop()
+        print(hooked is not os._exit, os._exit.__module__)
+    """
+    assert run_probed(tmp_path, code).out == "True posix\n"

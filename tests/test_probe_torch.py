@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dipstick.recording.probe_segments import convert, segment_files
 from probed import Probed, run_probed, write_package
 
 if TYPE_CHECKING:
@@ -144,9 +145,45 @@ def test_device_time_is_read_at_the_end_of_the_step(tmp_path: Path) -> None:
     """
     done = run_torch(tmp_path, code)
     assert done.out.split() == ["2", "2", "4", "0", "8"]
-    assert [(row["n"], row["device_ms"], row["step"]) for row in done.main.of("coll")] == [
+    assert [(row["n"], row["device_ms"], row["step"]) for row in done.main.collectives()] == [
         ("all_reduce", 7, 0), ("all_gather", 5, 0), ("all_reduce", 7, 1), ("all_gather", 5, 1),
     ]  # fmt: skip
+
+
+def test_what_the_host_saw_survives_a_kill(tmp_path: Path) -> None:
+    """A kill -9 in the middle of a long step: the collective is there, its device time is not known."""
+    code = """
+        import os, signal, torch, torch.distributed as dist
+        from dipstick_probe.state import STATE
+        torch.cuda.now.is_initialized = True
+        dist.all_reduce(torch.Tensor(is_cuda=True))
+        STATE.sync()  # what the writer does twice a second
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    write_package(tmp_path, TORCH)
+    done = run_probed(tmp_path, code)
+    assert (done.status, [row["n"] for row in done.main.of("coll")]) == (-9, ["all_reduce"])
+    data_rows: list[dict[str, object]] = []
+    convert(
+        segment_files(tmp_path / "run" / "probe"),
+        lambda table, rows: data_rows.extend(rows) if table == "collectives" else None,
+    )
+    assert [(row["name"], row["device_ms"]) for row in data_rows] == [("all_reduce", None)]
+
+
+def test_many_device_times_take_several_rows(tmp_path: Path) -> None:
+    """A container of a row holds 256 items at most: none is cut off."""
+    code = """
+        import torch, torch.distributed as dist
+        from dipstick_probe.hooks import torch_distributed as hook
+        torch.cuda.now.is_initialized = True
+        for _ in range(300): dist.all_reduce(torch.Tensor(is_cuda=True))
+        torch.cuda.now.ready = torch.cuda.now.ms
+        hook.read_events()
+    """
+    done = run_torch(tmp_path, code)
+    numbers = [pair[0] for row in done.main.of("device") for pair in row["coll"]]
+    assert numbers == [row["i"] for row in done.main.of("coll")] == list(range(1, 301))
 
 
 def test_device_time_that_nobody_came_back_for_is_missing(tmp_path: Path) -> None:

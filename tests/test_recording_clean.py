@@ -133,6 +133,17 @@ def test_rows_written_twice_are_kept_once(tmp_path: Path) -> None:
     assert notes == [("warning", "gpu: 2 written twice: kept once")]
 
 
+@pytest.mark.parametrize("gpus", [2, 8, 16, 17, 40])
+def test_a_copy_is_found_among_however_many_rows_share_its_time(tmp_path: Path, gpus: int) -> None:
+    """The first row of an instant again as its last; without the copy all rows stay."""
+    rows = [{"gpu": g, "source": "poll", "t_ns": T, "util_pct": 10.0} for g in range(gpus)]
+    frame, notes = load(tmp_path / "copy", "gpu", [*rows, rows[0]])
+    assert frame["gpu"].to_list() == list(range(gpus))
+    assert notes == [("warning", "gpu: 1 written twice: kept once")]
+
+    assert load(tmp_path / "apart", "gpu", rows)[1] == []
+
+
 def test_two_spans_of_one_instant_are_two_spans(tmp_path: Path) -> None:
     """Same start, other end, name, thread or rank: nothing is dropped."""
     base = {"pid": 1, "tid": 1, "rank": 0, "name": "a", "t0_ns": T, "t1_ns": T + 1}

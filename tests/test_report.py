@@ -244,9 +244,9 @@ def test_nothing_to_explain_is_an_error_that_says_what_to_do(tmp_path: Path) -> 
     """Events alone: neither samples nor spans."""
     recording = on_disk(tmp_path / "r", events=[{"host": HOST, "name": "gc", "t0_ns": 1, "t1_ns": 2}])
 
-    with pytest.raises(EmptyRecordingError, match="neither GPU samples nor phase spans") as error:
+    with pytest.raises(EmptyRecordingError, match="neither GPU utilization nor phase spans") as error:
         explain(recording)
-    assert "nvml.csv" in error.value.fix
+    assert "nvidia-smi" in error.value.fix
 
 
 def test_a_recording_of_a_fifth_of_a_second_is_explained_and_called_anecdotal(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_utilization_that_is_never_a_number(tmp_path: Path, with_spans: bool) ->
         )
         assert any("NaN or infinite" in text for text in notes(report))
     else:
-        with pytest.raises(EmptyRecordingError, match="neither GPU samples nor phase spans"):
+        with pytest.raises(EmptyRecordingError, match="neither GPU utilization nor phase spans"):
             explain(recording)
 
 

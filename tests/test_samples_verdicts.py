@@ -149,7 +149,7 @@ def test_checkpoints_and_cache_clears_make_no_spikes() -> None:
 def test_more_workers_help_more_than_shorter_jobs() -> None:
     """A queue is shortened by slots; capping the longest twentieth of the jobs leaves it."""
     edits = {row["change"]: row for row in check(BIG, "phases").facts["what_if"]}
-    slots = edits["1 more worker slots a rank"]
+    slots = edits["1 more worker slot a rank"]
     cap = next(row for change, row in edits.items() if change.startswith("reward jobs capped at "))
 
     assert slots["reason"] is None

@@ -142,17 +142,33 @@ def test_a_weight_sync_far_above_its_usual_level_is_one() -> None:
     assert [round(spike["peak_pct"]) for spike in lonely] == [95]
 
 
-@pytest.mark.parametrize("period", [5.0, 15.0])
-def test_coarse_samples_find_no_spikes_and_say_why(period: float) -> None:
-    """Not "memory-access time has no spikes"; no candidate is cleared either."""
-    fine = memory_access(*SPIKES)
+def averaged(levels: list[float], period: float) -> list[float]:
+    """What a counter reads that means over ``period`` seconds."""
     wide = round(period / PERIOD)
-    means = [sum(fine[i : i + wide]) / wide for i in range(0, len(fine) - wide + 1, wide)]
+    return [sum(levels[i : i + wide]) / wide for i in range(0, len(levels) - wide + 1, wide)]
 
-    found = checked(means, events("cache_clear", in_rewards, CLEARED), period)
+
+@pytest.mark.parametrize("period", [5.0, 15.0])
+def test_coarse_samples_show_no_spikes_but_what_an_event_adds(period: float) -> None:
+    """Cache clears that came with spikes stand out of the samples that see them; no spike is counted."""
+    found = checked(
+        averaged(memory_access(*SPIKES), period), events("cache_clear", in_rewards, CLEARED), period
+    )
+
+    assert found.verdict.word == "partially"
+    assert found.verdict.because.startswith(
+        f"one sample every {period:.0f} s can't show spikes of a few seconds, nor when they began; "
+        "the samples that see a cache_clear read "
+    )
+    assert [row["verdict"] for row in found.facts["candidates"]] == ["yes"]
+
+
+@pytest.mark.parametrize("period", [5.0, 15.0])
+def test_coarse_samples_say_why_where_no_event_stands_out(period: float) -> None:
+    """Not "memory-access time has no spikes"."""
+    found = checked(averaged(memory_access(), period), events("cache_clear", in_rewards, CLEARED), period)
 
     assert (found.verdict.word, found.verdict.reason) == ("unconfirmed", Reason.COARSE)
     assert found.verdict.because == (
         f"one sample every {period:.0f} s can't show spikes of a few seconds, nor when they began"
     )
-    assert found.facts["candidates"] is None

@@ -243,7 +243,7 @@ class TestWhatIfs:
         assert [(r.change, round(30 / r.speedup.value, 6), r.reason) for r in results] == [
             ("generate 2x faster", 20, ""),
             ("reward jobs capped at 2 s", 28, ""),
-            ("1 more worker slots a rank", 29, ""),
+            ("1 more worker slot a rank", 29, ""),
             ("ranks balanced", 30, ""),
             ("reward balanced over ranks", 30, ""),
             ("reward overlapped with generation", 26, ""),

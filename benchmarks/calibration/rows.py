@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["level", "power", "estimate"]
 SIGNIFICANT = 0.05
+S7_LIMIT = 0.09
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +148,8 @@ def as_lines(rows: Iterable[Row]) -> str:
 def failures(rows: Iterable[Row]) -> list[Row]:
     """Rows that a release must not have."""
     return [row for row in rows if row.judgement in ("above the nominal level", "below the table")]
+
+
+def above_limit(rows: list[Row]) -> list[Row]:
+    """Rows of S7 above 9 %, whatever chance says (methods, S7)."""
+    return [r for r in rows if r.scenario == "S7" and r.kind == "level" and r.rate > S7_LIMIT]

@@ -1,7 +1,7 @@
 """Calibration of the spike schedules (S6) and of the straggler relation (S7) of methods section 6.
 
-    python -m benchmarks.calibration.s6_s7 --runs 500 --jobs 2 > rows.jsonl
-    python -m benchmarks.calibration.s6_s7 --quick
+    python -m benchmarks.calibration s6_s7 --runs 500 --jobs 2 -o rows.jsonl
+    python -m benchmarks.calibration s6_s7 --quick
 
 Every cell is a world with known truth from :mod:`s6_s7_worlds`, judged by the shipped code. Levels: a "yes" for
 an innocent schedule, a "no" for the guilty one, a relation where there is none. Powers stand beside the methods'
@@ -11,9 +11,6 @@ S7 that does not exist is found in more than 9 % of runs.
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +22,7 @@ from dipstick.analysis.spike_exposure import ExposureOptions, judge_exposure
 from dipstick.analysis.stats import spearman
 from dipstick.analysis.straggler_tests import StragglerOptions, judge_stragglers
 
-from .rows import Aim, Cell, Row, as_lines, failures
+from .rows import Aim, Cell
 from .s6_s7_worlds import SpikeWorld, StragglerWorld, memory_samples, spike_onsets, straggler_run
 
 if TYPE_CHECKING:
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from dipstick.model import FloatArray
 
 NOMINAL = 0.05
-S7_LIMIT = 0.09
 DRAWS, BOOT = 499, 300
 S6_RUNS, S6X_RUNS, S7_RUNS = 150, 45, 275
 """Runs behind the methods' figures."""
@@ -214,34 +210,3 @@ def quick_cells() -> list[Cell]:
         "S7 dip=total_work W=1 N=30", "S7 dip=length W=1 N=30", "S7 dip=ar0.95 W=1 N=30",
     }  # fmt: skip
     return [cell for cell in cells() if f"{cell.scenario} {cell.name}" in wanted]
-
-
-def above_limit(rows: list[Row]) -> list[Row]:
-    """Rows of S7 above 9 %, whatever chance says."""
-    return [r for r in rows if r.scenario == "S7" and r.kind == "level" and r.rate > S7_LIMIT]
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Print one JSON row a line."""
-    from .__main__ import QUICK_RUNS, run_cells  # noqa: PLC0415 - the runner imports the suites
-
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration.s6_s7", description=__doc__)
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--quick", action="store_true", help=f"a few cells, {QUICK_RUNS} runs each")
-    parser.add_argument("--only", default="", help='cells whose name contains this, e.g. "S7"')
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seed", type=int, default=20261130)
-    options = parser.parse_args(argv)
-    chosen = [
-        c for c in (quick_cells if options.quick else cells)() if options.only in f"{c.scenario} {c.name}"
-    ]
-    rows = run_cells(chosen, QUICK_RUNS if options.quick else options.runs, options.seed, options.jobs)
-    sys.stdout.write(as_lines(rows))
-    bad = [*failures(rows), *above_limit(rows)]
-    for row in bad:
-        print(f"{row.judgement}: {row.scenario} {row.cell}: {row.figure} {row.rate:.3f}", file=sys.stderr)
-    return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -63,6 +63,59 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeCost:
+    """What the probes cost by their own accounts; the rank is the one that paid the largest share.
+
+    Attributes:
+        processes: How many gave an account.
+        cpu_s: CPU seconds of all of them: spans (rows times the cost of one), hooks and writer threads.
+        rank: None where no process of a rank gave an account: then the one that wrote most.
+        steps: Numbered steps that it recorded.
+        events_per_step: Rows that it wrote a step; None without steps.
+        self_ms_per_step: Its probe's own time a step; None without steps.
+        step_s: Mean length of a step; None without steps.
+        share_pct: Self time as a share of the steps, or of the whole run where there are none.
+    """
+
+    processes: int
+    cpu_s: float
+    rank: int | None
+    steps: int
+    events_per_step: float | None
+    self_ms_per_step: float | None
+    step_s: float | None
+    share_pct: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerCost:
+    """What the sampler cost on the host where it cost most.
+
+    Attributes:
+        core_pct: Share of one core while it sampled.
+        start_cpu_s: CPU seconds that starting it took, beside the command's own start.
+    """
+
+    core_pct: float
+    start_cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What recording cost the run.
+
+    Attributes:
+        probe: None where no probe said.
+        sampler: None where no sampler said.
+        because: Why the missing ones are not known; empty where both are.
+    """
+
+    probe: ProbeCost | None = None
+    sampler: SamplerCost | None = None
+    because: str = "nothing was recorded about it"
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """What was recorded."""
 
@@ -76,7 +129,7 @@ class RunInfo:
     hosts: int
     origin: Literal["measured", "imported"]
     sampling: Sampling
-    overhead: dict[str, Any] | None = None
+    overhead: Overhead | None = None
     gpu_names: tuple[str, ...] = ()
     unused_gpus: tuple[str, ...] = ()
 

@@ -69,7 +69,7 @@ runpy.run_module("torch.distributed.run", run_name="__main__")
 def single(done: Probed) -> dict[str, bool]:
     """One process, one GPU."""
     (clear,) = [row for row in done.main.of("event") if row["n"] == "cache_clear"]
-    reduced = [row for row in done.main.of("coll") if row["n"] == "all_reduce"]
+    reduced = [row for row in done.main.collectives() if row["n"] == "all_reduce"]
     return {
         "the script ran, and the capture was not disturbed": done.status == 0 and "captured 2.0" in done.out,
         "a collective has its device time": reduced[0].get("device_ms", -1) >= 0,
@@ -91,7 +91,7 @@ def pool(done: Probed) -> dict[str, bool]:
 
 def ranks(done: Probed) -> dict[str, bool]:
     """Rank 1 comes a second late: rank 0's host does not wait, its device does."""
-    waits = {s.of("meta")[0].get("rank"): s.of("coll")[-1] for s in done.segments if s.of("coll")}
+    waits = {s.of("meta")[0].get("rank"): s.collectives()[-1] for s in done.segments if s.of("coll")}
     device = {rank: row.get("device_ms", -1.0) for rank, row in waits.items()}
     return {
         "both ranks are there": set(waits) == {0, 1},

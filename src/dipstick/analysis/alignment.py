@@ -230,7 +230,15 @@ def _why(
     if best is None and evidence.regression is None:
         return "neither dip onsets nor utilization samples could be tested against the steps"
     facts = "; ".join(
-        filter(None, [_event_fact(best), _drop_fact(evidence), _p_fact(p_value), _which(evidence)])
+        filter(
+            None,
+            [
+                _event_fact(_leading(evidence) or best),
+                _drop_fact(evidence),
+                _p_fact(p_value),
+                _which(evidence),
+            ],
+        )
     )
     tail = {
         "yes": "",
@@ -239,6 +247,12 @@ def _why(
         "unconfirmed": "; not enough to say yes or no",
     }[verdict]
     return facts + tail
+
+
+def _leading(evidence: Evidence) -> BoundaryLock | None:
+    """The contest's leader, the boundary a reader should hear of even where several remain possible."""
+    leader = evidence.contest.leader if evidence.contest else None
+    return next((lock for lock in _tested(evidence) if lock.boundary == leader), None)
 
 
 def _event_fact(best: BoundaryLock | None) -> str:
@@ -252,7 +266,11 @@ def _event_fact(best: BoundaryLock | None) -> str:
 
 def _drop_fact(evidence: Evidence) -> str:
     drop = evidence.drop_pct
-    return f"utilization falls by {drop.value:.0f} points [{drop.low:.0f}, {drop.high:.0f}]" if drop else ""
+    if drop is None:
+        return ""
+    if drop.value < 0:
+        return f"utilization rises by {-drop.value:.0f} points [{-drop.high:.0f}, {-drop.low:.0f}]"
+    return f"utilization falls by {drop.value:.0f} points [{drop.low:.0f}, {drop.high:.0f}]"
 
 
 def _p_fact(p_value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
-from dipstick.analysis.intervals import Cuts
+from dipstick.analysis.intervals import Cuts, lay
 from dipstick.analysis.waits import critical_path, wait_rows
 from dipstick.model import HOLLOW_STATES, STATES, Breakdown, PhasePart, PhaseRow
 
@@ -154,12 +154,11 @@ def _load(timeline: RankTimeline, gpus: Sequence[GpuOfRank]) -> _Load | None:
 
 def _utilization(util: Series, times: IntArray) -> tuple[FloatArray, FloatArray]:
     """Integral of utilization (percent x s) and covered seconds between neighbouring instants."""
-    known = ~np.isnan(util.value)
-    edges = np.stack([util.t0[known], util.t1[known]], axis=1).ravel()
-    weight, rate = np.zeros(max(len(edges) - 1, 0)), np.zeros(max(len(edges) - 1, 0))
-    weight[0::2], rate[0::2] = 1.0, util.value[known]
-    cuts = Cuts(edges, times)
-    return np.diff(cuts.integral(rate)) / 1e9, np.diff(cuts.integral(weight)) / 1e9
+    known = util.known()
+    laid = lay(known.t0, known.t1)
+    cuts = Cuts(laid.edges, times)
+    total, covered = (cuts.integral(laid.rate(values)) for values in (known.value, 1.0))
+    return np.diff(total) / 1e9, np.diff(covered) / 1e9
 
 
 def _durations(timeline: RankTimeline, meetings: Sequence[Meetings]) -> list[IntArray]:

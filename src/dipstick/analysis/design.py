@@ -8,6 +8,7 @@ look-ups, so a design matrix costs one ``searchsorted`` whatever the number of p
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ MAX_PARTS = 8
 SAMPLES_A_PART = 40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timeline:
     """Exclusive phases of one rank: segment i is [edges[i], edges[i + 1]) in phase ``names[codes[i]]``.
 
@@ -40,6 +41,13 @@ class Timeline:
         """Seconds in each phase, shape (phases,)."""
         spent = np.bincount(self.codes, weights=np.diff(self.edges), minlength=len(self.names))
         return spent.astype(np.float64)
+
+    @cached_property
+    def spent(self) -> FloatArray:
+        """Seconds spent in each phase before each edge, shape (segments + 1, phases): looked up at every lag tried."""
+        table = np.zeros((self.edges.size, len(self.names)))
+        table[np.arange(1, self.edges.size), self.codes] = np.diff(self.edges)
+        return np.cumsum(table, axis=0, out=table)
 
     def starts(self, name: str) -> FloatArray:
         """Start times of the segments in phase ``name`` that follow another phase."""
@@ -75,13 +83,9 @@ class Telemetry:
 
 def cumulative(timeline: Timeline, times: FloatArray) -> FloatArray:
     """Seconds spent in each phase before each time, shape (times, phases)."""
-    lengths = np.diff(timeline.edges)
-    table = np.zeros((timeline.edges.size, len(timeline.names)))
-    table[np.arange(1, timeline.edges.size), timeline.codes] = lengths
-    np.cumsum(table, axis=0, out=table)
     inside = np.clip(times, timeline.edges[0], timeline.edges[-1])
     segment = np.clip(np.searchsorted(timeline.edges, inside, side="right") - 1, 0, timeline.codes.size - 1)
-    result = table[segment]
+    result = timeline.spent[segment]
     result[np.arange(times.size), timeline.codes[segment]] += inside - timeline.edges[segment]
     return result
 
@@ -103,6 +107,17 @@ def near(timeline: Timeline, low: FloatArray, high: FloatArray) -> Timeline:
     first = keep | np.concatenate([[True], keep[:-1]])
     codes = np.where(keep, timeline.codes, 0)[first]
     return Timeline(np.append(timeline.edges[:-1][first], timeline.edges[-1]), codes, timeline.names)
+
+
+def within(timeline: Timeline, low: float, high: float) -> Timeline:
+    """:func:`near` for one interval, without a look at every segment."""
+    edges, codes = timeline.edges, timeline.codes
+    first = int(np.searchsorted(edges[1:], low, side="right"))
+    stop = max(int(np.searchsorted(edges[:-1], high)), first)
+    before, after = edges[: min(first, 1)], edges[-1:] if stop < codes.size else edges[:0]
+    kept = np.concatenate([before, edges[first : stop + 1], after])
+    filled = np.concatenate([codes[:0], [0][: min(first, 1)], codes[first:stop], [0][: len(after)]])
+    return Timeline(kept, filled.astype(codes.dtype), timeline.names)
 
 
 def phase_shares(timeline: Timeline, ends: FloatArray, window: float) -> FloatArray:

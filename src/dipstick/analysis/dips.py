@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from dipstick import phases
 from dipstick.analysis.intervals import indicator, integral, merge_edges, sample
@@ -18,7 +19,7 @@ from dipstick.analysis.telemetry import Series
 from dipstick.model import Dip
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 ENTER, LEAVE = 0.5, 0.7
 BASELINE_PERCENTILE = 80.0
 BASELINE_STEPS = 2
+POOLED_VALUES = 2_000_000
+"""Window means whose percentiles are taken in one go: 16 MiB."""
 BUSY_PHASES = ("generate", "logprobs", "forward", "backward", "optimizer")
 TOGETHER = 0.5
 USED_PCT = 1.0
@@ -138,22 +141,37 @@ def baseline_of(series: Series, timeline: RankTimeline | None) -> FloatArray:
 def _rolling(step: IntArray, value: FloatArray, steps: int) -> FloatArray:
     """80th percentile over the windows of steps k-2..k+2; steps without any take their neighbours'."""
     bounds = np.searchsorted(step, np.arange(steps + 1))
+    k = np.arange(steps)
+    first = bounds[np.maximum(k - BASELINE_STEPS, 0)]
+    size = bounds[np.minimum(k + BASELINE_STEPS + 1, steps)] - first
     out = np.full(steps, np.nan)
-    for k in range(steps):
-        pool = value[bounds[max(k - BASELINE_STEPS, 0)] : bounds[min(k + BASELINE_STEPS + 1, steps)]]
-        if len(pool):
-            out[k] = _percentile(pool)
+    for same in _by_size(size):
+        pools = sliding_window_view(value, size[same[0]])[first[same]]
+        at = _rank_of_percentile(pools.shape[1])
+        out[same] = np.partition(pools, at, axis=1)[:, at]
     known = np.flatnonzero(~np.isnan(out))
     filled: FloatArray = np.interp(np.arange(steps), known, out[known])
     return filled
+
+
+def _by_size(size: IntArray) -> Iterator[IntArray]:
+    """Positions of equal size, a bounded number of values at once; those of size 0 are left out."""
+    order = np.argsort(size, kind="stable")[np.count_nonzero(size == 0) :]
+    for same in np.split(order, np.flatnonzero(np.diff(size[order])) + 1):
+        most = max(POOLED_VALUES // max(int(size[same[:1]].sum()), 1), 1)
+        yield from (same[at : at + most] for at in range(0, len(same), most))
 
 
 def _percentile(values: FloatArray) -> float:
     """80th percentile by partition (the lower of the two neighbours); 0 for none."""
     if not len(values):
         return 0.0
-    at = int((len(values) - 1) * BASELINE_PERCENTILE / 100)
+    at = _rank_of_percentile(len(values))
     return float(np.partition(values, at)[at])
+
+
+def _rank_of_percentile(count: int) -> int:
+    return int((count - 1) * BASELINE_PERCENTILE / 100)
 
 
 def mean_series(parts: Sequence[Series], period_ns: int) -> Series:
@@ -176,35 +194,36 @@ def describe(
     series: SeriesName,
 ) -> list[Dip]:
     """Dips as dataclasses, with the phase that fills each and the lag to that phase's start."""
-    phase, boundary, lag = _phases_of(found, timeline)
-    return [
-        Dip(
-            host=host, gpu=gpu, start_s=int(found.start[i]) / 1e9, end_s=int(found.end[i]) / 1e9,
-            depth_pct=float(found.depth[i]), baseline_pct=float(found.baseline[i]),
-            deficit_gpu_s=float(found.deficit_gpu_s[i]),
-            phase=phase[i], boundary=boundary[i], boundary_lag_s=lag[i], series=series, scope=scope[i],
+    phase, lag = _phases_of(found, timeline)
+    start, end, depth, base, deficit = (
+        column.tolist()  # Python numbers: a day has 200,000 dips
+        for column in (
+            found.start / 1e9, found.end / 1e9, found.depth, found.baseline, found.deficit_gpu_s
         )
-        for i in range(len(found))
-    ]  # fmt: skip
+    )  # fmt: skip
+    rows = zip(start, end, depth, base, deficit, phase, lag, scope, strict=True)
+    return [
+        Dip(host, gpu, a, b, d, p, cost, of, of, late, series, wide)
+        for a, b, d, p, cost, of, late, wide in rows
+    ]
 
 
 def _phases_of(
     found: Found, timeline: RankTimeline | None
-) -> tuple[list[str | None], list[str | None], list[float | None]]:
-    none: list[None] = [None] * len(found)
+) -> tuple[Sequence[str | None], Sequence[float | None]]:
+    """Per dip the phase that fills most of it, and the lag to that phase's start; None where there is none."""
     if timeline is None or not len(found):
-        return list(none), list(none), list(none)
+        return [None] * len(found), [None] * len(found)
     times = merge_edges(found.start, found.end)
     until = timeline.phase_ns_until(times)
     spent = until[np.searchsorted(times, found.end)] - until[np.searchsorted(times, found.start)]
-    code = spent.argmax(axis=1)
-    names: list[str | None] = [phases.PHASES[c] if spent[i, c] else None for i, c in enumerate(code)]
-    lags: list[float | None] = list(none)
+    code, lags = spent.argmax(axis=1), np.zeros(len(found))
     for wanted in np.unique(code):
-        mine = np.flatnonzero(code == wanted)
-        for i, lag in zip(mine, _lags(timeline, int(wanted), found.start[mine]), strict=True):
-            lags[i] = float(lag) if names[i] else None
-    return names, names, lags
+        mine = code == wanted
+        lags[mine] = _lags(timeline, int(wanted), found.start[mine])
+    filled: list[bool] = (spent.max(axis=1) != 0).tolist()
+    names = [phases.PHASES[c] if some else None for c, some in zip(code.tolist(), filled, strict=True)]
+    return names, [lag if some else None for lag, some in zip(lags.tolist(), filled, strict=True)]
 
 
 def _lags(timeline: RankTimeline, code: int, start: IntArray) -> FloatArray:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from dipstick.model import FloatArray, IntArray
@@ -165,6 +167,51 @@ class Cuts:
         sums = np.concatenate([[0.0], np.cumsum(rate * self.width)])
         result: FloatArray = sums[self.at] + rate[self.at] * self.into
         return result
+
+
+def between(edges: IntArray, rates: Sequence[FloatArray], t0: IntArray, t1: IntArray) -> list[FloatArray]:
+    """Integral of each step function on the same edges over each interval ``[t0, t1)`` (rate x ns).
+
+    Example: edges 0, 10, 30 with rates 1, 0.5 integrate to 10 and 7.5 over [0, 10) and [5, 15).
+    """
+    if np.array_equal(t0[1:], t1[:-1]):  # they tile the time: each instant is looked up once
+        cuts = Cuts(edges, np.append(t0[:1], t1))
+        return [np.diff(cuts.integral(rate)) for rate in rates]
+    cuts, count = Cuts(edges, np.concatenate([t0, t1])), len(t0)
+    until = [cuts.integral(rate) for rate in rates]
+    return [sums[count:] - sums[:count] for sums in until]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows in time order as the pieces of a step function: a hole between two is a piece, touching has none.
+
+    Attributes:
+        edges: Piece boundaries (ns).
+        piece: The piece that each window is.
+    """
+
+    edges: IntArray
+    piece: IntArray
+
+    def rate(self, values: FloatArray | float) -> FloatArray:
+        """A step function with one value per window, 0 in the holes."""
+        rate = np.zeros(max(len(self.edges) - 1, 0))
+        rate[self.piece] = values
+        return rate
+
+
+def lay(t0: IntArray, t1: IntArray) -> Windows:
+    """Windows (sorted, disjoint) as pieces.
+
+    Example: [0, 2), [2, 4), [6, 7) have edges 0, 2, 4, 6, 7 and are the pieces 0, 1 and 3.
+    """
+    apart = np.cumsum(t0[1:] != t1[:-1])
+    piece = np.arange(len(t0))
+    piece[1:] += apart
+    edges = np.zeros(piece[-1] + 2 if len(piece) else 0, np.int64)
+    edges[piece], edges[piece + 1] = t0, t1
+    return Windows(edges, piece)
 
 
 def covered(t0: IntArray, t1: IntArray) -> tuple[IntArray, IntArray]:

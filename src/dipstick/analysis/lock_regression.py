@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dipstick.analysis.design import near, phase_shares, same_columns
+from dipstick.analysis.design import phase_shares, same_columns, within
 from dipstick.analysis.detectable import p_floor
 from dipstick.analysis.gram import explained
 from dipstick.analysis.shifts import (
@@ -180,7 +180,7 @@ class _Scene:
         cells = max(1, round((stop - start) / self.cell))
         pad = fast_length(cells + pad) - cells if pad else 0
         middles = start + (np.arange(cells) + 0.5) * (stop - start) / cells
-        here = near(t.timeline, np.asarray([start - self.window]), np.asarray([stop]))
+        here = within(t.timeline, start - self.window, stop)
         shares = np.zeros((cells + pad, self.columns + 1))
         shares[:cells] = np.column_stack(
             [phase_shares(here, middles, self.window) @ self.groups, np.ones(cells)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import polars as pl
@@ -11,6 +11,7 @@ import polars as pl
 from dipstick import phases
 from dipstick.analysis.breakdown import GpuOfRank, break_down
 from dipstick.analysis.job_dips import find_all
+from dipstick.analysis.restarts import join_restarts
 from dipstick.analysis.spans import read_lanes
 from dipstick.analysis.states import Context, StateSeries, classify
 from dipstick.analysis.stragglers import find_stragglers
@@ -31,6 +32,13 @@ COPY_PHASES = ("weight_sync", "checkpoint")
 COPY_EVENTS = ("weight_sync", "checkpoint", "sleep", "wake")
 USED_MEAN_PCT = 1.0
 NOT_UNDERSTOOD = ("MIG", "AMD", "Instinct", "Radeon")
+
+
+class Tables(Protocol):
+    """What has tables as the schema names them."""
+
+    def table(self, name: str) -> pl.DataFrame:
+        """One of them, times in ns since the recording's start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +78,11 @@ def analyse(recording: Recording) -> Findings:
     whole = (0, recording.end_unix_ns - recording.start_unix_ns)
     processes = recording.table("processes")
     lanes, homeless = read_lanes(recording.table("spans"), processes)
+    lanes, restarts = join_restarts(lanes)
     bare, window = build(lanes, whole)
     meetings = meet(bare)
     timelines = paint_waits(bare, meetings)
-    gpus, notes = _gpus(recording, processes, timelines, window)
+    gpus, notes = find_gpus(recording, processes, timelines, window)
     of_rank = _of_rank(gpus)
     found = break_down(timelines, meetings, of_rank) if timelines else None
     by_rank = {t.rank: t for t in timelines}
@@ -92,18 +101,27 @@ def analyse(recording: Recording) -> Findings:
         dips=tuple(per_gpu),
         job_dips=tuple(job),
         stragglers=find_stragglers(timelines, meetings, recording.table("jobs")) if timelines else None,
-        notes=(*recording.notes, *notes, *_span_notes(timelines, homeless, processes)),
+        notes=(*recording.notes, *notes, *restarts, *_span_notes(timelines, homeless, processes)),
     )
 
 
-def _gpus(
-    recording: Recording, processes: pl.DataFrame, timelines: Sequence[RankTimeline], window: tuple[int, int]
+def find_gpus(
+    recording: Tables, processes: pl.DataFrame, timelines: Sequence[RankTimeline], window: tuple[int, int]
 ) -> tuple[list[Gpu], list[Note]]:
+    """Signals and states of every GPU, and which rank it belongs to.
+
+    Args:
+        recording: A recording, or a part of one.
+        processes: Who runs where.
+        timelines: Ranks with their waits painted in.
+        window: Where idle power is learned.
+    """
     signals = read_signals(recording.table("gpu"), recording.table("gpu_counters"))
     owner, notes = _owners([(s.host, s.gpu) for s in signals], processes, timelines)
     names = {
         (host or "", gpu): name or ""
         for host, gpu, name in recording.table("gpus").select("host", "gpu", "name").iter_rows()
+        if name is not None  # of several files that show a GPU, one may know its name
     }
     events = recording.table("events")
     gpus = []
@@ -144,7 +162,7 @@ def _owners(
         .iter_rows()
         if rank in ranks
     }
-    if owner or not ranks:
+    if owner or not ranks or not gpus:
         return owner, []
     if len(ranks) == len(gpus):
         note = Note(

@@ -26,7 +26,8 @@ INHERIT = 255
 """Marks names that mean nothing by themselves (containers, steps, unknown helpers)."""
 
 RULES: tuple[phases.Rule, ...] = phases.TRL_RULES + phases.PLAIN_RULES
-_COLUMNS = ("rank", "pid", "tid", "t0_ns", "t1_ns", "name", "phase", "step")
+WORKERS = ("reward_worker", "worker")
+"""Roles of processes that a rank started: they inherit its number (RANK), and their spans are not its lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Lane:
         names: Distinct span names without trainer class; ``name`` indexes it.
         declared: Phase code a span was recorded with, or ``INHERIT`` where it has none.
         step: The framework's step number, -1 before training or where unknown.
+        pid: The process; None where that is not known.
     """
 
     rank: int
@@ -46,6 +48,7 @@ class Lane:
     name: IntArray
     declared: CodeArray
     step: IntArray
+    pid: int | None = None
 
     def called(self, *wanted: str) -> npt.NDArray[np.bool_]:
         """Mask of the spans with one of these short names."""
@@ -77,29 +80,40 @@ def read_lanes(spans: pl.DataFrame, processes: pl.DataFrame) -> tuple[list[Lane]
         spans: Columns of the ``spans`` table (times in ns since start).
         processes: Columns ``host, pid, rank``, to fill ranks that spans lack.
     """
+    spans = of_ranks(spans, processes)
     names, coded = _short_names(spans["name"])
     table = spans.select(
         _rank_column(spans, processes), "pid", "tid", "t0_ns", "t1_ns",
         pl.Series("name", coded), pl.Series("declared", _declared(spans["phase"])), pl.col("step").fill_null(-1),
     )  # fmt: skip
     known = table.filter(pl.col("rank").is_not_null())
-    lanes = [_lane(rank, names, part) for rank, part in _by_thread(known)]
+    lanes = [_lane(rank, pid, names, part) for rank, pid, part in _by_thread(known)]
     return lanes, table.height - known.height
 
 
-def _by_thread(table: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+def of_ranks(spans: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
+    """The spans without those of workers; all of them where every process is called one."""
+    workers = processes.filter(pl.col("role").cast(pl.String).is_in(WORKERS)).select("host", "pid").unique()
+    if workers.is_empty():
+        return spans
+    own = spans.join(workers, on=["host", "pid"], how="anti", nulls_equal=True, maintain_order="left")
+    return own if own.height else spans
+
+
+def _by_thread(table: pl.DataFrame) -> Iterator[tuple[int, int | None, pl.DataFrame]]:
     keys = table.select("rank", "pid", "tid").unique().sort("rank", "pid", "tid", nulls_last=False)
     for rank, pid, tid in keys.iter_rows():
         same = (pl.col("rank") == rank) & pl.col("pid").eq_missing(pid) & pl.col("tid").eq_missing(tid)
-        yield rank, table.filter(same)
+        yield rank, pid, table.filter(same)
 
 
-def _lane(rank: int, names: tuple[str, ...], part: pl.DataFrame) -> Lane:
+def _lane(rank: int, pid: int | None, names: tuple[str, ...], part: pl.DataFrame) -> Lane:
     t0, t1 = part["t0_ns"].to_numpy(), part["t1_ns"].to_numpy()
-    order = np.lexsort((-t1, t0))
-    step = part["step"].to_numpy()[order].astype(np.int64)
-    name = part["name"].to_numpy()[order]
-    return Lane(rank, names, t0[order], t1[order], name, part["declared"].to_numpy()[order], step)
+    name, declared, step = (part[column].to_numpy() for column in ("name", "declared", "step"))
+    if not ((t0[1:] > t0[:-1]) | ((t0[1:] == t0[:-1]) & (t1[1:] <= t1[:-1]))).all():
+        order = np.lexsort((-t1, t0))
+        t0, t1, name, declared, step = (column[order] for column in (t0, t1, name, declared, step))
+    return Lane(rank, names, t0, t1, name, declared, step.astype(np.int64), pid)
 
 
 def _rank_column(spans: pl.DataFrame, processes: pl.DataFrame) -> pl.Series:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dipstick.analysis.intervals import Cuts, indicator, integral
+from dipstick.analysis.intervals import Cuts, between, indicator, lay
 from dipstick.model import STATES
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ class StateSeries:
 
     def seconds(self, state: int, starts: IntArray, ends: IntArray) -> FloatArray:
         """GPU-seconds in one state inside each interval."""
-        return self._until(state, Cuts(self._edges(), ends)) - self._until(state, Cuts(self._edges(), starts))
+        laid = lay(self.windows.t0, self.windows.t1)
+        until = [Cuts(laid.edges, at).integral(laid.rate(self.rate(state))) for at in (starts, ends)]
+        return until[1] / 1e9 - until[0] / 1e9
 
     def totals(self, start: int, end: int) -> FloatArray:
         """GPU-seconds by state code inside one interval; they add up to its recorded time."""
@@ -99,18 +101,11 @@ class StateSeries:
 
     def seconds_between(self, times: IntArray) -> Iterator[tuple[int, FloatArray]]:
         """Each state that occurs, with its GPU-seconds between neighbouring instants."""
-        cuts = Cuts(self._edges(), times)
+        laid = lay(self.windows.t0, self.windows.t1)
+        cuts = Cuts(laid.edges, times)
         present = {CODE["idle"], *np.unique(self.code).tolist()}
         for state in sorted(present):
-            yield state, np.diff(self._until(state, cuts))
-
-    def _edges(self) -> IntArray:
-        return np.stack([self.windows.t0, self.windows.t1], axis=1).ravel()
-
-    def _until(self, state: int, cuts: Cuts) -> FloatArray:
-        rate = np.zeros(len(cuts.width))
-        rate[0::2] = self.rate(state)
-        return cuts.integral(rate) / 1e9
+            yield state, np.diff(cuts.integral(laid.rate(self.rate(state))) / 1e9)
 
 
 def classify(signals: Signals, context: Context, *, understood: bool = True) -> StateSeries:
@@ -128,10 +123,11 @@ def classify(signals: Signals, context: Context, *, understood: bool = True) -> 
     profiled = ~np.isnan(signals.counters["sm_active_pct"])
     bound = np.zeros(len(active), np.bool_)
     if understood:
+        code = _by_power(signals, power, waiting)
+    if understood and profiled.any():
         copying = _inside(signals.windows, *context.copies)
-        by_power = _by_power(signals, power, waiting)
         by_counters, bound = _by_counters(signals, active, waiting, copying)
-        code = np.where(profiled, by_counters, by_power).astype(np.uint8)
+        code = np.where(profiled, by_counters, code).astype(np.uint8)
     code[np.isnan(active)] = CODE["unknown"]
     code[active == 0] = CODE["idle"]
     return StateSeries(
@@ -155,7 +151,7 @@ def _method(
 def _inside(windows: Series, starts: IntArray, ends: IntArray) -> Mask:
     """Windows that lie at least half inside the intervals."""
     edges, rate = indicator(starts, ends)
-    inside = integral(edges, rate, windows.t1) - integral(edges, rate, windows.t0)
+    (inside,) = between(edges, [rate], windows.t0, windows.t1)
     half: Mask = inside >= 0.5 * (windows.t1 - windows.t0)
     return half
 

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from dipstick import clock
-from dipstick.analysis.intervals import Cuts
+from dipstick.analysis.intervals import between, lay
 
 if TYPE_CHECKING:
     from dipstick.model import FloatArray, IntArray
@@ -55,13 +55,16 @@ class Series:
 
         Example: 100 on [0, 2) and 0 on [2, 4) has mean 50 over [1, 3) and 100 over [-5, 1).
         """
-        known = ~np.isnan(self.value)
-        edges, weight, rate = _as_steps(self.t0[known], self.t1[known], self.value[known])
-        low, high = Cuts(edges, t0), Cuts(edges, t1)
-        covered = high.integral(weight) - low.integral(weight)
-        total = high.integral(rate) - low.integral(rate)
+        known = self.known()
+        laid = lay(known.t0, known.t1)
+        covered, total = between(laid.edges, [laid.rate(1.0), laid.rate(known.value)], t0, t1)
         mean: FloatArray = np.divide(total, covered, out=np.full(len(t0), np.nan), where=covered > 0)
         return mean
+
+    def known(self) -> Series:
+        """The part that was measured."""
+        measured = ~np.isnan(self.value)
+        return self if measured.all() else Series(self.t0[measured], self.t1[measured], self.value[measured])
 
     def mean(self) -> float:
         """Mean over the covered time; NaN where nothing is known."""
@@ -212,6 +215,9 @@ def _classification_windows(util: Series, usable: pl.DataFrame) -> tuple[Series,
     Where utilization has a gap, graphics-engine active gives the share; where that is missing too, nothing
     says how busy the GPU was, and the time counts as not recorded.
     """
+    if usable.is_empty():
+        known = util.known()
+        return known, dict.fromkeys(COUNTERS, np.broadcast_to(np.nan, len(known.t0)))
     t1 = usable["t_ns"].to_numpy()
     t0 = np.maximum(t1 - usable["window_ns"].to_numpy(), np.concatenate([[np.iinfo(np.int64).min], t1[:-1]]))
     rest = _outside(util, t0, t1)
@@ -254,11 +260,3 @@ def _latest(rows: pl.DataFrame, column: str, times: IntArray, slack: int) -> Flo
     at = np.searchsorted(t, times, side="right") - 1
     fresh = (at >= 0) & (times - t[np.clip(at, 0, None)] <= slack)
     return np.where(fresh, values[np.clip(at, 0, None)], np.nan)
-
-
-def _as_steps(t0: IntArray, t1: IntArray, value: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Sorted disjoint pieces as step functions of coverage (0 or 1) and of the value (0 in gaps)."""
-    edges = np.stack([t0, t1], axis=1).ravel()
-    weight, rate = np.zeros(max(len(edges) - 1, 0)), np.zeros(max(len(edges) - 1, 0))
-    weight[0::2], rate[0::2] = 1.0, value
-    return edges, weight, rate

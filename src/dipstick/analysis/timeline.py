@@ -77,12 +77,15 @@ class RankTimeline:
         return until
 
 
-def build(lanes: Iterable[Lane], whole: tuple[int, int]) -> tuple[list[RankTimeline], tuple[int, int]]:
+def build(
+    lanes: Iterable[Lane], whole: tuple[int, int], window: tuple[int, int] | None = None
+) -> tuple[list[RankTimeline], tuple[int, int]]:
     """Timelines of all ranks over the common analysis window.
 
     Args:
         lanes: Threads of all ranks.
         whole: First and last instant of the recording (ns).
+        window: The analysis window; None takes the steps' own.
 
     Returns:
         The timelines by rank, and the window: first step's start to last step's end over all ranks,
@@ -93,7 +96,7 @@ def build(lanes: Iterable[Lane], whole: tuple[int, int]) -> tuple[list[RankTimel
         by_rank.setdefault(lane.rank, []).append(resolve(lane))
     ranks = {rank: _main_first(resolved) for rank, resolved in sorted(by_rank.items())}
     steps = {rank: find_steps(resolved[0].lane) for rank, resolved in ranks.items()}
-    window = _window(list(steps.values()), whole)
+    window = window or _window(list(steps.values()), whole)
     return [_timeline(rank, ranks[rank], steps[rank], window) for rank in ranks], window
 
 

@@ -73,7 +73,7 @@ def meet(
 
 def _arrivals(timelines: Sequence[RankTimeline], barrier: phases.Barrier) -> tuple[IntArray, IntArray]:
     """(K,) step numbers and (K, R) arrival times of the meetings that all ranks share."""
-    keyed = [_keyed_ends(t, barrier.arrive_at_end_of) for t in timelines]
+    keyed = [keyed_ends(t, barrier.arrive_at_end_of) for t in timelines]
     common = keyed[0][0]
     for keys, _ in keyed[1:]:
         common = np.intersect1d(common, keys)
@@ -81,7 +81,7 @@ def _arrivals(timelines: Sequence[RankTimeline], barrier: phases.Barrier) -> tup
     return common >> 20, np.stack(at, axis=1)
 
 
-def _keyed_ends(timeline: RankTimeline, name: str) -> tuple[IntArray, IntArray]:
+def keyed_ends(timeline: RankTimeline, name: str) -> tuple[IntArray, IntArray]:
     """Sorted keys (step << 20 | order inside the step) and ends of the named spans inside the window."""
     lane = timeline.main.lane
     inside = (lane.t1 > timeline.edges[0]) & (lane.t1 <= timeline.edges[-1])
@@ -105,13 +105,13 @@ def _meetings(
     before = np.searchsorted(releases, arrival.min(axis=1), side="right") - 1
     start = timelines[0].edges[0]
     since = np.where(before >= 0, releases[np.clip(before, 0, None)], start)
-    ends = [np.minimum(release, _next_span(t, arrival[:, column])) for column, t in enumerate(timelines)]
+    ends = [np.minimum(release, next_span(t, arrival[:, column])) for column, t in enumerate(timelines)]
     because = _because(timelines, arrival, last, since)
     ranks = tuple(t.rank for t in timelines)
     return Meetings(barrier, ranks, step, arrival, release, last, np.stack(ends, axis=1), because)
 
 
-def _next_span(timeline: RankTimeline, times: IntArray) -> IntArray:
+def next_span(timeline: RankTimeline, times: IntArray) -> IntArray:
     """When the rank is next inside a phase, at or after each instant; the window's end if never.
 
     An arrival inside a phase (damaged spans that cross) is its own answer: that rank was busy, not waiting.

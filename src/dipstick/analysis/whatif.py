@@ -140,7 +140,9 @@ class WhatIfs:
 
     def more_slots(self, extra: int) -> WhatIf:
         """(c) More worker slots on every rank."""
-        return self._job_edit(f"{extra} more worker slots a rank", lambda loop: more_slots(loop, extra))
+        return self._job_edit(
+            f"{extra} more worker slot{'s' * (extra != 1)} a rank", lambda loop: more_slots(loop, extra)
+        )
 
     def balance(self, phase: str | None = None) -> WhatIf:
         """(d) All ranks take the mean."""

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 from dipstick.capture.privacy import scrub
 from dipstick.capture.roles import OTHER
 from dipstick.recording.layout import list_folder
-from dipstick.recording.manifest import SEGMENTS_KEY, read_manifest
+from dipstick.recording.manifest import SEGMENTS_KEY, mark_closed, read_manifest
+from dipstick.recording.overhead import overhead
 from dipstick.recording.probe_segments import FOLDER, convert, segment_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from dipstick.recording.probe_segments import Hook, ProbeData, ProbeProcess
+    from dipstick.model import Overhead
+    from dipstick.recording.probe_process import Hook, ProbeData
     from dipstick.recording.writer import RecordingWriter
 
 
@@ -42,6 +44,23 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Telemetry:
+    """How the sampler fared.
+
+    Attributes:
+        trouble: Why it ended early; None if it did not.
+        gaps: What is missing because it was started again.
+        lost: Writer ids of samplers that were killed: nobody else will say that these write no more.
+        sampled: Whether there was a sampler.
+    """
+
+    trouble: str | None = None
+    gaps: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    sampled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
     """What is in the recording of this host, and what is not.
 
@@ -59,7 +78,7 @@ class Captured:
         ranks: Ranks that left spans.
         workers: Processes that ran reward jobs.
         notes: What went wrong, in words.
-        probe_cost_s: CPU seconds of the probes, summed over processes; None where they did not say.
+        overhead: What recording cost.
     """
 
     run: str
@@ -75,20 +94,22 @@ class Captured:
     ranks: tuple[int, ...]
     workers: int
     notes: tuple[str, ...]
-    probe_cost_s: float | None
+    overhead: Overhead
+
+    @property
+    def is_explainable(self) -> bool:
+        """Whether there is anything that ``dipstick explain`` can work with (a sampler that left no account may have)."""
+        return bool(self.rows.get("spans") or self.sampler.get("gpus") or not self.sampler)
 
 
-def close_recording(
-    run: Path, writer: RecordingWriter, ending: Ending, *, sampled: bool, trouble: str | None
-) -> Captured:
+def close_recording(run: Path, writer: RecordingWriter, ending: Ending, telemetry: Telemetry) -> Captured:
     """Convert, name, count and close.
 
     Args:
         run: The recording.
         writer: The supervisor's; closed on return.
         ending: How CMD ended.
-        sampled: Whether there was a sampler.
-        trouble: Why the sampler ended early, if it did.
+        telemetry: How the sampler fared.
 
     Returns:
         The account for the box at the end.
@@ -99,19 +120,22 @@ def close_recording(
     """
     files = [file for file in segment_files(run / FOLDER) if file.host == ending.host]
     data = convert(files, writer.append)
-    account = sampler_account(run, ending.host) if sampled else {}
+    account = sampler_account(run, ending.host) if telemetry.sampled else {}
     rows = name_processes(ending.host, data, account.get("processes", []))
     gpus = {gpu["gpu"] for gpu in account.get("gpus", [])}
     rows = place_by_local_rank(rows, data, gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     writer.append("processes", rows)
-    _describe(writer, ending, data, trouble)
+    _describe(writer, ending, data, telemetry)
     writer.close()
+    for lost in telemetry.lost:
+        with suppress(OSError):
+            mark_closed(run, lost)
     for file in files:
         with suppress(OSError):
             file.path.unlink()
     with suppress(OSError):
         (run / FOLDER).rmdir()  # stays while segments of other hosts are in it
-    return _captured(run, ending, data, account, trouble, rows)
+    return _captured(run, ending, data, account, telemetry, rows)
 
 
 def sampler_account(run: Path, host: str) -> dict[str, Any]:
@@ -170,7 +194,7 @@ def place_by_local_rank(
     return rows
 
 
-def _describe(writer: RecordingWriter, ending: Ending, data: ProbeData, trouble: str | None) -> None:
+def _describe(writer: RecordingWriter, ending: Ending, data: ProbeData, telemetry: Telemetry) -> None:
     """Facts, counts and notes for the manifest."""
     versions = {name: version for process in data.processes for name, version in process.versions.items()}
     hooks = merged_hooks(data)
@@ -182,7 +206,7 @@ def _describe(writer: RecordingWriter, ending: Ending, data: ProbeData, trouble:
                 "seconds": (ending.ended_ns - ending.began_ns) / 1e9,
                 "versions": versions,
                 "hooks": [[h.target, h.bound, h.why, h.version] for h in hooks.values()],
-                "probes": [_cost(process) for process in data.processes if process.cost],
+                "probes": data.accounts,
             },
             f"{SEGMENTS_KEY}{writer.writer}": data.files,
         }
@@ -191,12 +215,10 @@ def _describe(writer: RecordingWriter, ending: Ending, data: ProbeData, trouble:
         writer.count(dropped_rows=data.dropped)
     for note in data.notes:
         writer.note(note.level, note.text)
-    if trouble is not None:
-        writer.note("warning", f"telemetry of {ending.host} ends early: {trouble}")
-
-
-def _cost(process: ProbeProcess) -> dict[str, Any]:
-    return {"pid": process.pid, "rank": process.rank, "role": process.role, **process.cost}
+    for gap in telemetry.gaps:
+        writer.note("warning", f"telemetry of {ending.host} has a gap: {gap}")
+    if telemetry.trouble is not None:
+        writer.note("warning", f"telemetry of {ending.host} ends early: {telemetry.trouble}")
 
 
 def merged_hooks(data: ProbeData) -> dict[str, Hook]:
@@ -209,26 +231,12 @@ def merged_hooks(data: ProbeData) -> dict[str, Hook]:
     return hooks
 
 
-def probe_seconds(data: ProbeData) -> float | None:
-    """CPU seconds that the probes booked: spans (rows times the cost of one), hooks and writers."""
-    costs = [p.cost for p in data.processes if p.cost]
-    if not costs:
-        return None
-    return (
-        sum(
-            c.get("rows", 0) * c.get("span_ns", 0) + c.get("hook_ns", 0) + c.get("writer_ns", 0)
-            for c in costs
-        )
-        / 1e9
-    )
-
-
 def _captured(
     run: Path,
     ending: Ending,
     data: ProbeData,
     account: dict[str, Any],
-    trouble: str | None,
+    telemetry: Telemetry,
     rows: list[dict[str, Any]],
 ) -> Captured:
     return Captured(
@@ -237,13 +245,18 @@ def _captured(
         size_b=sum(path.stat().st_size for path in run.rglob("*") if path.is_file()),
         status=ending.status,
         sampler=account,
-        trouble=trouble,
+        trouble=telemetry.trouble,
         probes=len(data.processes),
         hooks=merged_hooks(data),
         rows=dict(data.rows),
         roles=dict(Counter(row["role"] for row in rows)),
         ranks=tuple(sorted({p.rank for p in data.processes if p.rank is not None and p.spans})),
         workers=len(data.workers),
-        notes=tuple(note.text for note in data.notes if note.level == "warning"),
-        probe_cost_s=probe_seconds(data),
+        notes=(
+            *(f"telemetry has a gap: {gap}" for gap in telemetry.gaps),
+            *(note.text for note in data.notes if note.level == "warning"),
+        ),
+        overhead=overhead(
+            data.accounts, [account] if account else [], (ending.ended_ns - ending.began_ns) / 1e9
+        ),
     )

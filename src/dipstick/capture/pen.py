@@ -48,6 +48,7 @@ class Pen:
         self.error: Exception | None = None
         self.dropped = 0
         self.opened_cpu_s: float | None = None
+        self._facts: dict[str, Any] | None = None
         self._open_writer = open_writer
         self._writer: RecordingWriter | None = None
         self._columns = columns
@@ -68,6 +69,10 @@ class Pen:
             self._waiting.put_nowait(batch)
         except queue.Full:
             self.dropped += sum(len(rows) for rows in batch.values())
+
+    def tell(self, facts: dict[str, Any]) -> None:
+        """Facts for the manifest (``RecordingWriter.set_info``); they are written with the next batch."""
+        self._facts = facts
 
     def close(self) -> RecordingWriter:
         """Write what waits.
@@ -109,3 +114,7 @@ class Pen:
         for table, rows in batch.items():
             self._writer.append(table, dict(zip(self._columns[table], zip(*rows, strict=True), strict=True)))
         self._writer.flush()
+        facts, self._facts = self._facts, None
+        if facts is not None:
+            self._writer.set_info(**facts)
+            self._writer.publish()

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dipstick.capture.beat import Beat, keep_beat
+from dipstick.capture.beat import Beat, Every, keep_beat
 from dipstick.capture.devices import Clock, NoDevices
 from dipstick.capture.devices.choose import open_devices
 from dipstick.capture.doctor import pid_namespace
@@ -36,6 +36,8 @@ EXIT_FULL: Final = 74
 """The disk is full (EX_IOERR of sysexits.h)."""
 EXIT_FAILED: Final = 70
 """Anything else (EX_SOFTWARE); the last line of stderr says what."""
+ACCOUNT_NS: Final = 10_000_000_000
+"""How often the sampler says in the manifest what it has cost and how late it was: ``dipstick live`` shows it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,7 +105,13 @@ def sample(options: argparse.Namespace, stop: Stop) -> None:
     site = Site(options.host, os.getpid(), pid_namespace(Path("/")), period)
     beat, started = Beat(period), clock.mono()
     sampler = Sampler(site, devices, tree, pen, clock)
-    safe = Guarded(sampler, devices)
+
+    def account() -> dict[str, Any]:
+        more = {"pid_namespace": site.namespace, "start_cpu_s": pen.opened_cpu_s}
+        facts = describe(devices, sampler, beat, clock.mono() - started)
+        return {f"sampler@{options.host}": facts | more}
+
+    safe = Guarded(sampler, devices, Every(ACCOUNT_NS, started + ACCOUNT_NS), lambda: pen.tell(account()))
     try:
         sampler.begin()
         keep_beat(safe.tick, period, clock.mono, lambda s: stop.wait(s) or pen.error is not None, beat)
@@ -112,9 +120,7 @@ def sample(options: argparse.Namespace, stop: Stop) -> None:
         writer = pen.close()
         devices.close()
     _note_health(writer, devices, beat, pen)
-    facts = describe(devices, sampler, beat, clock.mono() - started)
-    more = {"pid_namespace": site.namespace, "start_cpu_s": pen.opened_cpu_s}
-    writer.set_info(**{f"sampler@{options.host}": facts | more})
+    writer.set_info(**account())
     writer.close()
 
 
@@ -126,15 +132,32 @@ def _join(options: argparse.Namespace) -> RecordingWriter:
 
 
 class Guarded:
-    """A sampler whose own mistakes cost one tick, and are counted as a failed call named after the error."""
+    """A sampler whose own mistakes cost one tick, and are counted as a failed call named after the error.
 
-    def __init__(self, sampler: Sampler, devices: Devices) -> None:
+    Args:
+        sampler: Which.
+        devices: Count what fails.
+        when: When the account so far is due.
+        account: Gives it.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        devices: Devices,
+        when: Every | None = None,
+        account: Callable[[], None] = lambda: None,
+    ) -> None:
         self._sampler = sampler
         self._failed = devices.health.failed
+        self._when = when
+        self._account = account
 
     def tick(self, deadline_ns: int) -> None:
         """One beat."""
         self._do(lambda: self._sampler.tick(deadline_ns))
+        if self._when is not None and self._when.due(deadline_ns):
+            self._do(self._account)
 
     def finish(self) -> None:
         """The last one."""

@@ -25,6 +25,10 @@ class SamplerProcess:
 
     It has a session of its own, so that no signal of the terminal reaches it.
 
+    Attributes:
+        lost: Writer ids of samplers that ended before they were asked to.
+        gaps: What telemetry lacks because of a restart, in words.
+
     Args:
         run: The recording.
         host: Name of this host.
@@ -32,9 +36,15 @@ class SamplerProcess:
     """
 
     def __init__(self, run: Path, host: str, hz: float) -> None:
-        self.writer = f"sampler_{secrets.token_hex(4)}"
+        self._options = ["--run", str(run), "--host", host, "--hz", str(hz)]
+        self.lost: list[str] = []
+        self.gaps: list[str] = []
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process does
-        words = ["--run", str(run), "--host", host, "--writer", self.writer, "--hz", str(hz)]
+        self._start()
+
+    def _start(self) -> None:
+        self.writer = f"sampler_{secrets.token_hex(4)}"
+        words = [*self._options, "--writer", self.writer]
         self._process = subprocess.Popen(  # noqa: S603 - our own module, arguments as a list
             [sys.executable, "-P", "-m", "dipstick.capture.sampler_main", *words, "--root", str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -52,6 +62,25 @@ class SamplerProcess:
     def ended(self) -> bool:
         """Whether it is gone."""
         return self._process.poll() is not None
+
+    def again(self) -> bool:
+        """Start another one in place of one that has ended too early; once, and not on a full disk.
+
+        Returns:
+            Whether one was started.
+        """
+        why = self.trouble() or "the sampler ended"
+        self.lost.append(self.writer)
+        if len(self.lost) > 1 or self._process.returncode == EXIT_FULL:
+            return False
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._start()
+        except OSError:
+            return False
+        self.gaps.append(f"{why} and was started again: a few seconds of it are missing")
+        return True
 
     def stop(self) -> None:
         """Ask it to finish, and wait; kill it if it hangs."""

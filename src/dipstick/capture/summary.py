@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
+
+from dipstick.recording.overhead import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +16,10 @@ if TYPE_CHECKING:
 WIDTH: Final = 100
 LABEL: Final = 10
 MOST_NAMED: Final = 4
+NOTHING: Final = (
+    "neither GPU samples nor phases: dipstick explain will have nothing to go by. "
+    'Mark your phases, with dipstick.span("reward"): … (docs/python.md)'
+)
 
 
 def box(captured: Captured, probe_off: str | None = None) -> str:
@@ -47,7 +54,7 @@ def document(captured: Captured, probe_off: str | None = None) -> dict[str, Any]
         "roles": captured.roles,
         "ranks": list(captured.ranks),
         "reward_workers": captured.workers,
-        "probe_cost_s": captured.probe_cost_s,
+        "overhead": asdict(captured.overhead),
         "probe_off": probe_off,
         "trouble": [text for text in (captured.trouble, *captured.notes) if text],
     }
@@ -61,10 +68,12 @@ def _facts(c: Captured, probe_off: str | None) -> Iterator[tuple[str, str]]:
     if c.hooks:
         yield "hooks", _hooks(c)
     yield "rewards", _rewards(c)
-    yield "overhead", _overhead(c)
+    yield "overhead", in_words(c.overhead, with_start=True)
     for text in (c.trouble, *c.notes):
         if text:
             yield "missing", text
+    if not c.is_explainable:
+        yield "missing", NOTHING
 
 
 def _gpus(account: dict[str, Any], trouble: str | None) -> str:
@@ -112,10 +121,19 @@ def _phases(c: Captured, probe_off: str | None) -> str:
     if not c.probes:
         return "not captured: no process loaded the probe (python -I or -E, another PYTHONPATH, or no Python)"
     if not spans:
-        reason = "no hook was reached" if c.hooks else "no framework that dipstick hooks was imported"
-        return f"none: the probe was in {c.probes} processes, and {reason}"
+        reason = (
+            "no hook of a phase was reached" if c.hooks else "no framework that dipstick hooks was imported"
+        )
+        return f"none: the probe was in {_many(c.probes, 'process', 'processes')}, and {reason}"
     ranks = ", ".join(map(str, c.ranks)) or "unknown"
-    return f"{spans:,} spans on rank {ranks}; {c.rows.get('handoffs', 0):,} handoffs, {c.rows.get('collectives', 0):,} collectives"
+    rest = (
+        f"{_many(c.rows.get('handoffs', 0), 'handoff')}, {_many(c.rows.get('collectives', 0), 'collective')}"
+    )
+    return f"{_many(spans, 'span')} on rank {ranks}; {rest}"
+
+
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
 def _hooks(c: Captured) -> str:
@@ -131,20 +149,11 @@ def _hooks(c: Captured) -> str:
 
 def _rewards(c: Captured) -> str:
     jobs = c.rows.get("jobs", 0)
-    return f"{jobs:,} jobs by {c.workers} workers" if jobs else "no job of a worker pool was seen"
-
-
-def _overhead(c: Captured) -> str:
-    parts = []
-    if c.sampler.get("wall_s"):
-        start = c.sampler.get("start_cpu_s") or 0.0
-        share = 100 * max(0.0, c.sampler["cpu_s"] - start) / c.sampler["wall_s"]
-        parts.append(f"sampler {share:.1f} % of one core (and {start:.1f} s of CPU to start)")
-    if c.probe_cost_s is not None:
-        parts.append(
-            f"probe {c.probe_cost_s:.2f} CPU seconds in all processes ({100 * c.probe_cost_s / c.seconds:.2f} % of the run)"
-        )
-    return ", ".join(parts) or "not known"
+    return (
+        f"{_many(jobs, 'job')} by {_many(c.workers, 'worker')}"
+        if jobs
+        else "no job of a worker pool was seen"
+    )
 
 
 def _wrapped(label: str, text: str) -> list[str]:

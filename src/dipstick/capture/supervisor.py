@@ -89,6 +89,9 @@ class Helper(Protocol):
     def trouble(self) -> str | None:
         """Why."""
 
+    def again(self) -> bool:
+        """Start another one in its place, if that makes sense."""
+
 
 class Queue(Protocol):
     """What :func:`watch` needs of the signals."""
@@ -112,6 +115,7 @@ def record(plan: Plan, say: Say, warn: Say) -> Outcome:
     host = socket.gethostname() or "localhost"
     with SignalQueue() as queue:
         writer = open_recording(plan, host)
+        say(f"recording into {plan.run}")
         sampler = _start_sampler(plan, host, warn)
         began = time.time_ns()
         try:
@@ -186,21 +190,22 @@ def _give_up(sampler: SamplerProcess | None, writer: RecordingWriter) -> None:
 
 
 def watch(child: Kid, sampler: Helper | None, queue: Queue, say: Say, warn: Say) -> int:
-    """Wait for CMD; pass signals on; say once if the sampler ends before it.
+    """Wait for CMD; pass signals on; say if the sampler ends before it, and try another one.
 
     Returns:
         CMD's wait status.
     """
-    manners, spare = Manners(), frozenset() if sampler is None else frozenset({sampler.pid})
-    mourned = sampler is None
+    manners, mourned = Manners(), sampler is None
     while (status := child.ended()) is None:
         arrived = queue.wait(LOOK_S)
+        spare = frozenset() if sampler is None else frozenset({sampler.pid})
         if arrived is not None:
             _answer(child, manners, arrived, spare, say)
         if sampler is not None and not mourned and sampler.ended():
-            mourned = True
             why = sampler.trouble() or "the sampler ended"
-            warn(f"{why}: recording of telemetry stops here; the command goes on")
+            mourned = not sampler.again()
+            then = "recording of telemetry stops here" if mourned else "another one was started"
+            warn(f"{why}: {then}; the command goes on")
     return status
 
 
@@ -240,14 +245,14 @@ def _finish(
     plan: Plan, writer: RecordingWriter, sampler: SamplerProcess | None, end: tuple[str, int, int, int]
 ) -> Captured:
     """Stop the sampler, then do what :mod:`dipstick.capture.finish` does."""
-    from dipstick.capture.finish import Ending, close_recording  # noqa: PLC0415 - loads Polars
+    from dipstick.capture.finish import Ending, Telemetry, close_recording  # noqa: PLC0415 - loads Polars
 
-    trouble: str | None = "the sampler was not started"
-    if sampler is not None:
-        sampler.stop()
-        trouble = sampler.trouble()
     ending = Ending(plan.command, *end)
-    return close_recording(plan.run, writer, ending, sampled=sampler is not None, trouble=trouble)
+    if sampler is None:
+        return close_recording(plan.run, writer, ending, Telemetry(trouble="the sampler was not started"))
+    sampler.stop()
+    told = Telemetry(sampler.trouble(), tuple(sampler.gaps), tuple(sampler.lost), sampled=True)
+    return close_recording(plan.run, writer, ending, told)
 
 
 def probe_state() -> str | None:

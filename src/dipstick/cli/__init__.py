@@ -1,26 +1,23 @@
-"""The command line: a list of verbs, and the one place where errors become exit codes.
+"""The command line: a list of verbs.
 
 Nothing here imports NumPy, Polars or rich: ``dipstick --help`` answers at once, a verb loads what it needs.
 """
 
 from __future__ import annotations
 
-import sys
-
-from dipstick.cli import claims, demo, doctor, explain, export, import_, query, ray_env, run, selftest
-from dipstick.cli.options import make_parser
-from dipstick.cli.output import Talk, drop_stdout
-from dipstick.errors import EXIT_ANSWERED, EXIT_NO_ANSWER, EXIT_USAGE, DipstickError
+from dipstick.cli import claims, demo, doctor, explain, export, import_, live, query, ray_env, run, selftest
+from dipstick.cli.options import DIPSTICK
+from dipstick.cli.program import run_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Sequence
 
     from dipstick.cli.options import Command
 
 COMMANDS: tuple[Command, ...] = (
     run,
+    live,
     explain,
     claims,
     query,
@@ -33,9 +30,6 @@ COMMANDS: tuple[Command, ...] = (
 )
 """One module a verb: its docstring is its help, ``NAME`` the verb, ``add_arguments`` and ``run`` do the rest."""
 
-_INTERRUPTED = 130
-_BUG = "this is a bug in dipstick, please report it; run again with -v for the traceback"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status.
@@ -43,47 +37,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Arguments without the program's name; None takes the process's own.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    talk = Talk(traceback=_asks_for_traceback(words))
-    try:
-        status = _run(words, talk)
-        sys.stdout.flush()
-    except SystemExit as stop:  # argparse, after --help and --version
-        return stop.code if isinstance(stop.code, int) else EXIT_ANSWERED
-    except DipstickError as error:
-        talk.error(error.message())
-        return error.exit_code
-    except BrokenPipeError:  # `dipstick explain RUN | head`: the reader has what it wanted
-        drop_stdout()
-        return EXIT_ANSWERED
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BaseException as error:  # noqa: BLE001 - a panic of Polars is a BaseException, and none may end in a traceback
-        return _unexpected(error, talk)
-    return status
-
-
-def _run(words: Sequence[str], talk: Talk) -> int:
-    parser = make_parser(COMMANDS)
-    if not words:
-        talk.say(parser.format_help().rstrip())
-        return EXIT_USAGE
-    args: Namespace = parser.parse_args(words)
-    talk.quiet = args.quiet
-    command: Command = args.command
-    return command.run(args, talk)
-
-
-def _unexpected(error: BaseException, talk: Talk) -> int:
-    """A file that cannot be written is the user's to fix; everything else is ours."""
-    if isinstance(error, OSError) and error.filename is not None:
-        talk.error(f"{error.filename}: {error.strerror}")
-    else:
-        talk.error(f"{type(error).__name__}: {error}: {_BUG}")
-    return EXIT_NO_ANSWER
-
-
-def _asks_for_traceback(words: Sequence[str]) -> bool:
-    """``-v`` of ours; what comes after ``--`` belongs to another program."""
-    ours = words[: words.index("--")] if "--" in words else words
-    return "-v" in ours or "--verbose" in ours
+    return run_program(DIPSTICK, COMMANDS, argv)

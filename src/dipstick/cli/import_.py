@@ -1,11 +1,13 @@
 """Make a recording from what other tools wrote.
 
-PATH is a file or folder; which format it is, is found out. The recording is a folder that
-`dipstick explain` reads.
+FILES are logs, telemetry and traces of one run, or folders of them; which format each has is found out. They become one
+recording, on one time axis, that `dipstick explain` reads. Printed is what each column was taken for and how sure
+that is; what is ambiguous is refused, with the choices. Formats and what each can answer: docs/import.md.
 """
 
 from __future__ import annotations
 
+from dipstick.cli.options import positive
 from dipstick.cli.output import answer, answer_json
 from dipstick.errors import EXIT_ANSWERED
 
@@ -14,59 +16,81 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from dipstick.cli.output import Talk
-    from dipstick.recording.reader import Recording
+    from dipstick.importers.options import Options
 
 NAME = "import"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what the verb takes."""
-    parser.add_argument("path", metavar="PATH", help="a file or folder of another tool")
+    parser.add_argument(
+        "files", metavar="FILES", nargs="+", help="files or folders; HOST=FILE where there are several hosts"
+    )
     parser.add_argument("-o", "--output", metavar="RUN", required=True, help="the recording folder to make")
     parser.add_argument("--force", action="store_true", help="replace RUN if it is a recording")
+    parser.add_argument("--format", metavar="NAME", default="", help="read all FILES as this format")
+    time = parser.add_argument_group("what the files do not say")
+    time.add_argument("--tz", metavar="ZONE", help="zone of times without one: Europe/Berlin, UTC, +08:00")
+    time.add_argument(
+        "--start", metavar="TIME", help="time of the first row, for files without absolute times"
+    )
+    time.add_argument(
+        "--interval",
+        metavar="S",
+        type=_seconds,
+        help="seconds between two rows of one GPU, for files without times",
+    )
+    time.add_argument("--time-format", metavar="FORMAT", default="", help="how times are written (strptime)")
+    time.add_argument(
+        "--gpus", metavar="N", type=positive, help="number of GPUs, where rows do not name them"
+    )
+    time.add_argument(
+        "--bind", metavar="COLUMN=MEANING", action="append", default=[],
+        help="what a column is: MEANING[:UNIT][@GPU]; * in COLUMN is the GPU's index; can be repeated",
+    )  # fmt: skip
+    for name, meaning in (("time", "time"), ("gpu", "gpu"), ("util", "util_pct")):
+        time.add_argument(f"--{name}-col", metavar="COLUMN", help=f"short for --bind COLUMN={meaning}")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e6:  # noqa: PLR2004 - NaN fails too
+        raise ValueError(text)
+    return value
 
 
 def run(args: Namespace, talk: Talk) -> int:
     """Import, say what became of it, and what to do next."""
     from dipstick import load  # noqa: PLC0415 - loads Polars
-    from dipstick.importers import import_path  # noqa: PLC0415 - loads Polars
+    from dipstick.cli.import_told import document, told  # noqa: PLC0415 - loads Polars
+    from dipstick.cli.progress import file_progress  # noqa: PLC0415 - loads rich where there is a terminal
+    from dipstick.importers.files import import_files  # noqa: PLC0415 - loads Polars
 
-    recording = load(import_path(args.path, args.output, force=args.force))
-    rows = _rows(recording)
+    with file_progress(quiet=talk.quiet) as progress:
+        made = import_files(args.files, args.output, _options(args), force=args.force, progress=progress)
+    recording = load(made.path)
     if args.json:
-        answer_json(_document(recording, rows))
+        answer_json(document(made, recording))
         return EXIT_ANSWERED
-    answer(_told(recording, rows))
+    answer(told(made, recording))
     talk.next(["dipstick", "explain", args.output], "where the seconds went")
     return EXIT_ANSWERED
 
 
-def _rows(recording: Recording) -> dict[str, int]:
-    """Rows of each table that has any, in the schema's order."""
-    from dipstick.recording.schema import TABLES  # noqa: PLC0415 - loads Polars
+def _options(args: Namespace) -> Options:
+    """What the command line says of the files."""
+    from dipstick.importers.binding import parse_wish  # noqa: PLC0415 - --help stays light
+    from dipstick.importers.options import Options, parse_start, parse_zone  # noqa: PLC0415 - --help stays light
 
-    counts = {table: recording.table(table).height for table in TABLES if recording.has(table)}
-    return {table: rows for table, rows in counts.items() if rows}
-
-
-def _document(recording: Recording, rows: dict[str, int]) -> dict[str, object]:
-    return {
-        "schema_version": 1,
-        "recording": str(recording.path),
-        "source": recording.manifest.source,
-        "seconds": (recording.end_unix_ns - recording.start_unix_ns) / 1e9,
-        "tables": [{"table": table, "rows": count} for table, count in rows.items()],
-        "notes": [{"level": note.level, "text": note.text} for note in recording.notes],
-    }
-
-
-def _told(recording: Recording, rows: dict[str, int]) -> str:
-    """``spans  10,123 rows`` and so on, then what the reader should know."""
-    from dipstick.show.words import clean, span  # noqa: PLC0415 - --help stays light
-
-    seconds = span((recording.end_unix_ns - recording.start_unix_ns) / 1e9)
-    lines = [f"{clean(str(recording.path))}: {clean(recording.manifest.source)}, {seconds}"]
-    wide = max((len(table) for table in rows), default=0)
-    lines += [f"  {table:<{wide}}  {count:>9,} rows" for table, count in rows.items()]
-    lines += [f"  {'warning: ' if n.level == 'warning' else ''}{clean(n.text)}" for n in recording.notes]
-    return "\n".join(lines)
+    tz = None if args.tz is None else parse_zone(args.tz)
+    short = {"time": args.time_col, "gpu": args.gpu_col, "util_pct": args.util_col}
+    said = [*args.bind, *(f"{column}={meaning}" for meaning, column in short.items() if column is not None)]
+    return Options(
+        format=args.format,
+        tz=tz,
+        start_ns=None if args.start is None else parse_start(args.start, tz),
+        interval_ns=None if args.interval is None else round(args.interval * 1e9),
+        time_format=args.time_format,
+        gpus=args.gpus,
+        wishes=tuple(parse_wish(text) for text in said),
+    )

@@ -32,9 +32,21 @@ if TYPE_CHECKING:
             """Do it; return the exit status."""
 
 
-DESCRIPTION = "Why does my GPU utilization keep dipping? Explains colocated RL post-training runs."
-EPILOG = """RUN is a recording folder, or a shipped sample: sample:h200x2-grpo
-exit status: 0 answered, 1 could not answer (the message says why), 2 usage"""
+class Program:
+    """A command with verbs: its name, what its help says around the list of verbs."""
+
+    def __init__(self, name: str, description: str, epilog: str) -> None:
+        self.name = name
+        self.description = description
+        self.epilog = epilog
+
+
+DIPSTICK = Program(
+    "dipstick",
+    "Why does my GPU utilization keep dipping? Explains colocated RL post-training runs.",
+    """RUN is a recording folder, or a shipped sample: sample:h200x2-grpo
+exit status: 0 answered, 1 could not answer (the message says why), 2 usage""",
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,16 +57,17 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, fix=f"see: {self.prog} --help")
 
 
-def make_parser(commands: Sequence[Command]) -> Parser:
+def make_parser(commands: Sequence[Command], program: Program = DIPSTICK) -> Parser:
     """The whole command line."""
+    version = f"{program.name} {__version__}"
     parser = Parser(
-        prog="dipstick",
-        description=DESCRIPTION,
-        epilog=EPILOG,
+        prog=program.name,
+        description=program.description,
+        epilog=program.epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"dipstick {__version__}")
+    parser.add_argument("--version", action="version", version=version)
     _add_global(parser, default=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for command in commands:
@@ -67,9 +80,7 @@ def make_parser(commands: Sequence[Command]) -> Parser:
             allow_abbrev=False,
         )
         command.add_arguments(verb)
-        verb.add_argument(
-            "--version", action="version", version=f"dipstick {__version__}", help=argparse.SUPPRESS
-        )
+        verb.add_argument("--version", action="version", version=version, help=argparse.SUPPRESS)
         _add_global(verb, default=argparse.SUPPRESS)
         verb.set_defaults(command=command)
     return parser

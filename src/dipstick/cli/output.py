@@ -16,11 +16,13 @@ class Talk:
     """What is said beside the answer, on stderr.
 
     Attributes:
+        program: Whose errors they are.
         quiet: Say nothing but errors.
         traceback: Show where an error came from.
     """
 
-    def __init__(self, *, quiet: bool = False, traceback: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, traceback: bool = False, program: str = "dipstick") -> None:
+        self.program = program
         self.quiet = quiet
         self.traceback = traceback
 
@@ -39,7 +41,7 @@ class Talk:
             import traceback  # noqa: PLC0415 - only after an error
 
             traceback.print_exc()
-        print(f"dipstick: error: {_one_line_each(message)}", file=sys.stderr)  # noqa: T201 - errors go to stderr
+        print(f"{self.program}: error: {_one_line_each(message)}", file=sys.stderr)  # noqa: T201 - errors go to stderr
 
 
 def _one_line_each(message: str) -> str:

@@ -52,11 +52,13 @@ def run(args: Namespace, talk: Talk) -> int:
     from dipstick.capture.supervisor import Plan, record  # noqa: PLC0415 - --help stays light
 
     plan = Plan(command, _folder(args.output), args.hz, force=args.force, join=args.join)
-    talk.say(f"dipstick: recording into {plan.run}")
     outcome = record(plan, lambda text: talk.say(f"dipstick: {text}"), _warn)
     if outcome.captured is not None:
         _account(outcome.captured, talk, as_json=args.json)
-        talk.next(["dipstick", "explain", str(plan.run)], "where the seconds went")
+        if outcome.captured.is_explainable:
+            talk.next(["dipstick", "explain", str(plan.run)], "where the seconds went")
+        else:
+            talk.next(["dipstick", "doctor"], "what this machine can tell")
     return outcome.status
 
 

@@ -1,41 +1,45 @@
 """The other way into a recording: files that other tools wrote.
 
-One module a format, each an :class:`~dipstick.importers.tables.Importer`; the surest one reads.
+One module a format, each an :class:`~dipstick.importers.base.Importer`; the surest one reads. ``files`` makes one
+recording of several files, ``binding`` says what became of every column, ``place`` puts their clocks on one axis.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING
 
-from dipstick.errors import ImportFormatError
+from dipstick.importers.registry import IMPORTERS, choose, importers, sniff
 
 if TYPE_CHECKING:
-    from dipstick.importers.tables import ImportedTables, Importer
+    import polars as pl
 
-IMPORTERS: Final = ("trace_folder",)
-"""Modules of this package, one a format; imported only when something is imported."""
+    from dipstick.importers.account import Account
+    from dipstick.importers.options import Options
 
-SURE_ENOUGH: Final = 0.2
-
-
-def importers() -> list[Importer]:
-    """Every importer, in the order of ``IMPORTERS``."""
-    return [cast("Importer", import_module(f"dipstick.importers.{name}")) for name in IMPORTERS]
+__all__ = ["IMPORTERS", "ImportedTables", "choose", "import_path", "importers", "read_path", "sniff"]
 
 
-def sniff(path: Path) -> Importer | None:
-    """The importer that is surest about the path, None if none is sure enough."""
-    best = max(importers(), key=lambda importer: importer.sniff(path))
-    return best if best.sniff(path) >= SURE_ENOUGH else None
+@dataclass(frozen=True, slots=True)
+class ImportedTables:
+    """What a file holds, as tables in memory.
+
+    Attributes:
+        tables: By name in ``schema.TABLES``; columns as there, missing ones absent.
+        account: How many rows, what was bound, what was dropped, notes.
+    """
+
+    tables: dict[str, pl.DataFrame]
+    account: Account
 
 
-def read_path(path: str | Path) -> ImportedTables:
-    """Read a file or folder with the importer that knows it.
+def read_path(path: str | Path, options: Options | None = None) -> ImportedTables:
+    """Read a file or folder with the importer that knows it, into memory.
 
     Args:
         path: The file or folder.
+        options: What it does not say itself.
 
     Returns:
         Its tables.
@@ -43,23 +47,21 @@ def read_path(path: str | Path) -> ImportedTables:
     Raises:
         ImportFormatError: It does not exist, no importer knows it, or nothing in it is usable.
     """
-    source = Path(path)
-    if not source.exists():
-        raise ImportFormatError("no such file or folder.", where=str(path))
-    importer = sniff(source)
-    if importer is None:
-        if (source / "manifest.json").is_file():
-            raise ImportFormatError(
-                "it is a recording already.", where=str(path), fix="dipstick explain reads it."
-            )
-        known = "; ".join(importer.NAME for importer in importers())
-        raise ImportFormatError("no importer knows this.", where=str(path), fix=f"Known formats: {known}.")
-    try:
-        return importer.read(source)
-    except OSError as error:
-        raise ImportFormatError(
-            f"it can't be read: {error.strerror}.", where=str(error.filename or path)
-        ) from error
+    import polars as pl  # noqa: PLC0415 - only when something is read
+
+    from dipstick.importers.account import Account  # noqa: PLC0415 - loads Polars
+    from dipstick.importers.base import HOST, Sink  # noqa: PLC0415 - loads Polars
+    from dipstick.importers.files import Source, read_one  # noqa: PLC0415 - loads Polars
+    from dipstick.importers.options import Options  # noqa: PLC0415 - with its neighbours
+
+    given = options or Options()
+    source = Source(Path(path), choose(Path(path), given.format))
+    account = Account(source.path.resolve().name, source.importer.FORMAT, HOST)
+    batches: dict[str, list[pl.DataFrame]] = {}
+    sink = Sink(account, lambda table, frame: batches.setdefault(table, []).append(frame))
+    read_one(source, sink, given)
+    tables = {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in batches.items()}
+    return ImportedTables(tables, account)
 
 
 def import_path(
@@ -70,7 +72,7 @@ def import_path(
     level: int = 3,
     created_unix_ns: int | None = None,
 ) -> Path:
-    """Convert a file or folder of another tool into a recording.
+    """Convert a file or folder of another tool into a recording; see :func:`dipstick.importers.files.import_files`.
 
     Args:
         path: What to import.
@@ -86,21 +88,6 @@ def import_path(
         ImportFormatError: See :func:`read_path`.
         RecordingError: ``out`` exists and ``force`` is not set.
     """
-    from dipstick.recording.writer import RecordingWriter  # noqa: PLC0415 - polars, only when importing
+    from dipstick.importers.files import import_files  # noqa: PLC0415 - polars, only when importing
 
-    found = read_path(path)
-    with RecordingWriter.create(
-        out,
-        origin="imported",
-        host=found.host,
-        source=found.source,
-        force=force,
-        writer="import",
-        created_unix_ns=created_unix_ns,
-        level=level,
-    ) as writer:
-        for table, frame in found.tables.items():
-            writer.append(table, frame)
-        for note in found.notes:
-            writer.note(note.level, note.text)
-    return Path(out)
+    return import_files([path], out, force=force, level=level, created_unix_ns=created_unix_ns).path

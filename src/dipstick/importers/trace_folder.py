@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Final
 
 from dipstick.errors import ImportFormatError
 from dipstick.importers import trace_gpu, trace_spans
-from dipstick.importers.tables import ImportedTables
+from dipstick.importers.base import HOST
 from dipstick.model import Note
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAME: Final = "trace folder (spans.rK.jsonl, jobs.rK.jsonl, nvml.csv, buf.csv, gpm.csv, proc.csv)"
-HOST: Final = "host0"
-"""The files name no host."""
+    from dipstick.importers.base import Head, Sink
+    from dipstick.importers.options import Options
 
+FORMAT: Final = "trace-folder"
+NAME: Final = "trace folder (spans.rK.jsonl, jobs.rK.jsonl, nvml.csv, buf.csv, gpm.csv, proc.csv)"
 ABSENT: Final = {
     "spans": "no spans.rK.jsonl: phases, waits and steps can't be told",
     "jobs": "no jobs.rK.jsonl: reward jobs and workers can't be told",
@@ -39,26 +40,20 @@ ABSENT: Final = {
 }
 
 
-def sniff(path: Path) -> float:
+def sniff(head: Head) -> float:
     """How sure it is, by file names: each of the folder's own names counts."""
-    if not path.is_dir():
-        return 0.0
-    names = {entry.name for entry in path.iterdir()}
-    if not names:
-        return 0.0
-    spans = any(trace_spans.RANK_FILE.fullmatch(name) for name in names)
-    own = len(names & {"nvml.csv", "buf.csv", "gpm.csv", "proc.csv"})
+    spans = any(trace_spans.RANK_FILE.fullmatch(name) for name in head.names)
+    own = len(head.names & {"nvml.csv", "buf.csv", "gpm.csv", "proc.csv"})
     return min(1.0, 0.6 * spans + 0.3 * own)
 
 
-def read(path: Path) -> ImportedTables:
+def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - the files say all there is
     """Read every file that is there.
 
     Args:
         path: The folder.
-
-    Returns:
-        The tables, with a note for each kind of file that is absent and for each line that was skipped.
+        options: Not needed.
+        sink: Gets the tables, and a note for each kind of file that is absent and for lines that were skipped.
 
     Raises:
         ImportFormatError: No file holds a usable row.
@@ -74,4 +69,10 @@ def read(path: Path) -> ImportedTables:
             fix="; ".join(note.text for note in notes) or "Expected spans.rK.jsonl or nvml.csv.",
         )
     notes += [Note("info", f"missing: {text}") for name, text in ABSENT.items() if name not in filled]
-    return ImportedTables(filled, f"trace folder {path.resolve().name}", HOST, tuple(notes))
+    sink.saw(
+        sum(frame.height for name, frame in filled.items() if name not in {"processes", "gpus", "events"})
+    )
+    for name, frame in filled.items():
+        sink.rows(name, frame)
+    for note in notes:
+        sink.note(note.level, note.text)

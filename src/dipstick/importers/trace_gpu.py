@@ -48,8 +48,28 @@ def read(folder: Path, host: str, notes: list[Note]) -> dict[str, pl.DataFrame]:
     Returns:
         ``gpu``, ``gpu_counters``, ``gpu_process`` and ``gpus``; empty where the files are absent.
     """
-    polls = _file(folder, "nvml.csv", _NVML, ("t_ns", "gpu"), notes)
-    samples = _buffer(_file(folder, "buf.csv", _BUF, ("t_us", "gpu", "kind"), notes))
+    paths = {name: folder / name for name in ("nvml.csv", "buf.csv", "gpm.csv", "proc.csv")}
+    return _read(paths, folder / "nvidia-smi.csv", host, notes)
+
+
+def read_one(path: Path, kind: str, host: str, notes: list[Note]) -> dict[str, pl.DataFrame]:
+    """Read one of these files by itself, whatever it is called.
+
+    Args:
+        path: The file.
+        kind: Which one it is: ``nvml.csv``, ``buf.csv``, ``gpm.csv`` or ``proc.csv``.
+        host: Host of every row.
+        notes: See :func:`read`.
+
+    Returns:
+        As :func:`read`.
+    """
+    return _read({kind: path}, path.with_name("nvidia-smi.csv"), host, notes)
+
+
+def _read(paths: dict[str, Path], smi: Path, host: str, notes: list[Note]) -> dict[str, pl.DataFrame]:
+    polls = _file(paths.get("nvml.csv"), _NVML, ("t_ns", "gpu"), notes)
+    samples = _buffer(_file(paths.get("buf.csv"), _BUF, ("t_us", "gpu", "kind"), notes))
     window = probe_window(polls, samples)
     if window is None and not (polls.is_empty() and samples.is_empty()):
         notes.append(
@@ -57,20 +77,20 @@ def read(folder: Path, host: str, notes: list[Note]) -> dict[str, pl.DataFrame]:
         )
     tables = {
         "gpu": _gpu(polls, samples, window),
-        "gpu_counters": _counters(_file(folder, "gpm.csv", _GPM, ("t_ns", "gpu"), notes)),
-        "gpu_process": _process(_file(folder, "proc.csv", _PROC, ("t_us", "gpu", "pid"), notes)),
+        "gpu_counters": _counters(_file(paths.get("gpm.csv"), _GPM, ("t_ns", "gpu"), notes)),
+        "gpu_process": _process(_file(paths.get("proc.csv"), _PROC, ("t_us", "gpu", "pid"), notes)),
     }
     named = {name: frame.with_columns(pl.lit(host).alias("host")) for name, frame in tables.items()}
-    return {**named, "gpus": _gpus(folder, tables, window, host)}
+    return {**named, "gpus": _gpus(smi, tables, window, host)}
 
 
 def _file(
-    folder: Path, name: str, columns: dict[str, Any], required: tuple[str, ...], notes: list[Note]
+    path: Path | None, columns: dict[str, Any], required: tuple[str, ...], notes: list[Note]
 ) -> pl.DataFrame:
     """One CSV, empty if it is absent or of another form (then with a note)."""
-    path = folder / name
-    if not path.is_file():
+    if path is None or not path.is_file():
         return pl.DataFrame(schema=columns)
+    name = path.name
     try:
         frame, skipped = read_csv(path, columns, required)
     except ImportFormatError as error:
@@ -176,10 +196,10 @@ def _process(rows: pl.DataFrame) -> pl.DataFrame:
     return timed.with_columns(window).drop("t_us").rename({"sm": "sm_pct", "mem": "mem_pct"})
 
 
-def _gpus(folder: Path, tables: dict[str, pl.DataFrame], window: int | None, host: str) -> pl.DataFrame:
+def _gpus(smi: Path, tables: dict[str, pl.DataFrame], window: int | None, host: str) -> pl.DataFrame:
     """One row a GPU that any file shows; name and memory from ``nvidia-smi.csv``."""
     seen = pl.concat([tables["gpu"].select("gpu"), tables["gpu_counters"].select("gpu")]).unique().sort("gpu")
-    named = _smi(folder / "nvidia-smi.csv")
+    named = _smi(smi)
     return seen.join(named, on="gpu", how="left", maintain_order="left").with_columns(
         pl.lit(host).alias("host"), pl.lit(window, dtype=pl.Int64).alias("util_window_ns")
     )

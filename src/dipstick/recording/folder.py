@@ -38,14 +38,18 @@ def make_folder(
     write_json(folder / MANIFEST, {**head, "created_unix_ns": created, "origin": origin, "source": source})
 
 
-def _prepare(folder: Path, *, force: bool) -> None:
-    """Make the folder, or empty it if it holds a recording and ``force`` says so."""
+def check_target(folder: Path, *, force: bool) -> None:
+    """Refuse a path where no recording can be made, before any work is done.
+
+    Raises:
+        RecordingError: A recording is there and ``force`` is not set; or something else is there.
+    """
     if (folder / MANIFEST).exists():
         if not force:
             raise RecordingError(
                 "a recording is already there.", where=str(folder), fix="--force replaces it."
             )
-        _remove(folder)
+        read_manifest(folder, ())
     elif folder.is_dir() and any(folder.iterdir()):
         raise RecordingError(
             "the folder is not empty and holds no recording.", where=str(folder), fix="Choose another path."
@@ -54,6 +58,31 @@ def _prepare(folder: Path, *, force: bool) -> None:
         raise RecordingError(
             "it is a file.", where=str(folder), fix="A recording is a folder: choose another path."
         )
+
+
+def move_into(made: Path, folder: Path) -> None:
+    """Put a finished recording in its place; one that is there goes (:func:`check_target` has been asked).
+
+    Args:
+        made: The finished recording, in the same parent folder.
+        folder: Where it belongs.
+    """
+    if (folder / MANIFEST).exists():
+        _remove(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    for entry in sorted(
+        made.iterdir(), key=lambda entry: entry.name == MANIFEST
+    ):  # a reader looks for it first
+        entry.rename(folder / entry.name)
+    made.rmdir()
+
+
+def _prepare(folder: Path, *, force: bool) -> None:
+    """Make the folder, or empty it if it holds a recording and ``force`` says so."""
+    check_target(folder, force=force)
+    if (folder / MANIFEST).exists():
+        _remove(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)

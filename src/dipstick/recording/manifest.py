@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dipstick.errors import RecordingError
 from dipstick.model import Note
-from dipstick.recording.layout import MANIFEST
+from dipstick.recording.layout import MANIFEST, piece_path
 from dipstick.recording.schema import KIND, SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -65,6 +65,22 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(path)
+
+
+def mark_closed(folder: Path, writer: str) -> None:
+    """Say of a writer that was killed that it writes no more; what it flushed stays where it is.
+
+    Args:
+        folder: The recording.
+        writer: Its id.
+
+    Raises:
+        OSError: The disk is full, say.
+    """
+    path = piece_path(folder, writer)
+    piece = _read_object(path)
+    if piece is not None:
+        write_json(path, {**piece, "state": "closed"})
 
 
 def read_manifest(folder: Path, pieces: Iterable[Path]) -> Manifest:

@@ -122,7 +122,7 @@ def _open(file: PartFile, rows: int | None) -> tuple[Part | None, Note | None]:
         return None, damaged_note(file.key, rows)
     if schema == frame_schema(file.table):
         return Part(file.key, pl.scan_parquet(file.path), file.path), None
-    return Part(file.key, _conform(pl.scan_parquet(file.path), pl.Schema(schema), file.table)), None
+    return Part(file.key, conform(pl.scan_parquet(file.path), pl.Schema(schema), file.table)), None
 
 
 def _open_stream(file: PartFile) -> tuple[Part | None, Note | None]:
@@ -134,10 +134,10 @@ def _open_stream(file: PartFile) -> tuple[Part | None, Note | None]:
         note = Note("info", f"{file.key} ends in the middle of a write (the writer was killed): {kept}")
     if frame.width == 0:
         return None, note
-    return Part(file.key, _conform(frame.lazy(), frame.schema, file.table)), note
+    return Part(file.key, conform(frame.lazy(), frame.schema, file.table)), note
 
 
-def _conform(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
+def conform(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
     """Bring an older or foreign schema into today's: missing columns null, extra ones left out."""
     wanted = frame_schema(table)
     filled = frame.with_columns(_column(name, dtype, schema.get(name)) for name, dtype in wanted.items())

@@ -78,6 +78,11 @@ class JobBook:
                 yield job.row | {"submitted_ns": submitted, "clock": job.run_clock}
 
     @property
+    def ran(self) -> int:
+        """Jobs that a worker spoke of."""
+        return sum(job.run_clock is not None for job in self._jobs.values())
+
+    @property
     def unmatched(self) -> int:
         """Jobs that were submitted but no worker spoke of: when they ran is not known."""
         return sum(job.run_clock is None for job in self._jobs.values())

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -25,7 +23,10 @@ from dipstick.recording import probe_lines
 from dipstick.recording.parts import Part, Source
 from dipstick.recording.probe_clock import align, fit
 from dipstick.recording.probe_jobs import JobBook
+from dipstick.recording.probe_notes import notes_of, step_notes
+from dipstick.recording.probe_process import ProbeData, ProbeProcess, name_roles, process_rows, take_fact
 from dipstick.recording.rows import to_frame
+from dipstick.recording.tail import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -43,8 +44,10 @@ MOST_SEGMENTS: Final = 65_000
 MOST_BYTES: Final = 4 << 30
 """Of one segment; a probe stops at its own cap long before (DIPSTICK_PROBE_MAX_MB)."""
 MOST_ANCHORS: Final = 100_000
-_COSTS: Final = ("rows", "span_ns", "hook_ns", "writer_ns")
-MOST_HOOKS: Final = 10_000
+TO_WORKERS: Final = "workers"
+"""Where hand-overs of jobs go to; the items of a map are known to the parent by these alone."""
+MOST_COLLECTIVES: Final = 10_000
+"""Of one process that wait for the device's time; a probe waits for 4,096."""
 BATCH: Final = 20_000
 """Rows of a table that are kept before they go to the sink."""
 
@@ -57,74 +60,12 @@ class SegmentFile:
     host: str
     pid: int
 
-
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """Whether a hook found its target; ``why`` and ``version`` (of the hooked package) as the probe saw them."""
-
-    target: str
-    bound: bool
-    why: str | None = None
-    version: str | None = None
-
-
-@dataclass
-class ProbeProcess:
-    """One process that a probe was in.
-
-    Attributes:
-        role: As the probe calls it, ``reward_worker`` where it ran jobs and the probe does not know, else None.
-        versions: Packages that its hooks saw.
-        hooks: The last word on each target.
-        spans: How many it wrote.
-        ended: Its segment ends as it should; False: killed, or still running.
-        capped: Why it stopped writing early: ``size`` (its cap), ``disk``; None if it did not.
-        dropped: Rows that its ring buffer lost.
-        cost: What its probe cost so far, from its last anchor: ``rows``, ``span_ns`` (one span), ``hook_ns``, ``writer_ns``.
-    """
-
-    host: str
-    pid: int
-    clock: int
-    rank: int | None = None
-    local_rank: int | None = None
-    role: str | None = None
-    python: str | None = None
-    versions: dict[str, str] = field(default_factory=dict)
-    hooks: dict[str, Hook] = field(default_factory=dict)
-    spans: int = 0
-    ended: bool = False
-    capped: str | None = None
-    dropped: int = 0
-    cost: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
-class ProbeData:
-    """What was found in the segments, beside the rows.
-
-    Attributes:
-        processes: One a segment.
-        rows: Rows handed to the sink, by table.
-        skipped: Lines that were not usable, by reason.
-        notes: What the reader of the recording should know.
-        files: Names of the segments that were read.
-        workers: Processes that ran reward jobs, by (host, pid), with the rank that fed them.
-        unmatched_jobs: Jobs without a worker's word on when they ran.
-    """
-
-    processes: list[ProbeProcess] = field(default_factory=list)
-    rows: Counter[str] = field(default_factory=Counter)
-    skipped: Counter[str] = field(default_factory=Counter)
-    notes: list[Note] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    workers: dict[tuple[str, int], int | None] = field(default_factory=dict)
-    unmatched_jobs: int = 0
-
-    @property
-    def dropped(self) -> int:
-        """Rows that ring buffers lost, all processes."""
-        return sum(process.dropped for process in self.processes)
+    def status(self) -> os.stat_result | None:
+        """The file's size and times; None where it is gone (the run has just ended)."""
+        try:
+            return self.path.lstat()
+        except OSError:
+            return None
 
 
 def segment_files(folder: Path) -> list[SegmentFile]:
@@ -161,19 +102,31 @@ def convert(files: Sequence[SegmentFile], sink: Sink) -> ProbeData:
     return work.data
 
 
-def unconverted(run: Path, converted: Collection[str]) -> tuple[list[Source], list[Note]]:
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """Segments that no supervisor turned into tables.
+
+    Attributes:
+        sources: In memory, one a table.
+        notes: What the reader of the recording should know.
+        accounts: What the probes cost (see ``recording.overhead``).
+    """
+
+    sources: tuple[Source, ...] = ()
+    notes: tuple[Note, ...] = ()
+    accounts: tuple[dict[str, Any], ...] = ()
+
+
+def unconverted(run: Path, converted: Collection[str]) -> LeftBehind:
     """What the reader needs of segments that ``dipstick run`` did not turn into tables.
 
     Args:
         run: The recording.
         converted: Names of the segments whose rows are in the tables already.
-
-    Returns:
-        Sources in memory, one a table, and notes.
     """
     files = [file for file in segment_files(run / FOLDER) if file.path.name not in converted]
     if not files:
-        return [], []
+        return LeftBehind()
     frames: dict[str, list[pl.DataFrame]] = {}
 
     def keep(table: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -185,7 +138,7 @@ def unconverted(run: Path, converted: Collection[str]) -> tuple[list[Source], li
         Source(table, FOLDER, (Part(f"{table}/{FOLDER}", pl.concat(parts).lazy()),))
         for table, parts in frames.items()
     ]
-    return sources, data.notes
+    return LeftBehind(tuple(sources), tuple(data.notes), tuple(data.accounts))
 
 
 class _Conversion:
@@ -196,6 +149,8 @@ class _Conversion:
         self._sink = sink
         self._waiting: dict[str, list[dict[str, Any]]] = {}
         self._jobs = JobBook()
+        self._collectives: dict[int, dict[str, Any]] = {}
+        self._sent = 0
         self._anchors: dict[str, dict[int, Anchors]] = {}
 
     def read(self, file: SegmentFile, clock: int) -> None:
@@ -215,6 +170,7 @@ class _Conversion:
                 self.data.skipped["not a JSON object with a kind, or too long"] += 1
             else:
                 self._take(line, process)
+        self._put_collectives(0)
 
     def _take(self, line: Line, process: ProbeProcess) -> None:
         """Whatever a line is."""
@@ -225,7 +181,9 @@ class _Conversion:
             self._take_job(line, process)
         elif kind == "anchor":
             self._take_anchor(line, process)
-        elif not _take_fact(line, process):
+        elif kind == "device":
+            self._take_device_times(line)
+        elif not take_fact(line, process):
             self.data.skipped["of an unknown kind (written by a newer probe?)"] += 1
 
     def _take_row(self, kind: str, line: Line, process: ProbeProcess) -> None:
@@ -234,9 +192,32 @@ class _Conversion:
         if any(row[column] is None for column in required):
             self.data.skipped[f"a {kind} without {' or '.join(c.removesuffix('_ns') for c in required)}"] += 1
             return
-        process.spans += kind == "span"
+        if kind == "span":
+            process.saw_span(row)
+        elif kind == "handoff" and row["to"] == TO_WORKERS:
+            self._sent += row["count"] or 0
         known = {"host": process.host, "pid": process.pid, "rank": process.rank}
-        self._put(table, row | {column: known[column] for column in filled} | {"clock": process.clock})
+        row |= {column: known[column] for column in filled} | {"clock": process.clock}
+        number = probe_lines.count(line.get("i")) if kind == "coll" else None
+        if number is None:
+            self._put(table, row)
+        else:
+            self._collectives[number] = row
+            self._put_collectives(MOST_COLLECTIVES)
+
+    def _take_device_times(self, line: Line) -> None:
+        """``[[number, ms], ...]`` of collectives whose line came before; a number that nobody waits for is skipped."""
+        pairs = line.get("coll")
+        for pair in pairs if isinstance(pairs, list) else ():
+            number = probe_lines.count(pair[0]) if isinstance(pair, list) and len(pair) == 2 else None  # noqa: PLR2004 - a pair
+            row = None if number is None else self._collectives.pop(number, None)
+            if row is not None:
+                self._put("collectives", row | {"device_ms": probe_lines.real(pair[1])})
+
+    def _put_collectives(self, most: int) -> None:
+        """Collectives whose device time is not known go without it; at most ``most`` wait."""
+        while len(self._collectives) > most:
+            self._put("collectives", self._collectives.pop(next(iter(self._collectives))))
 
     def _take_job(self, line: Line, process: ProbeProcess) -> None:
         part = probe_lines.job_part(line)
@@ -252,8 +233,7 @@ class _Conversion:
             self.data.skipped["an anchor without both times, or one too many"] += 1
         else:
             mine.append((mono, unix))
-            costs = {name: probe_lines.count(line.get(name)) for name in _COSTS}
-            process.cost |= {name: value for name, value in costs.items() if value is not None}
+            process.saw_anchor(line)
 
     def _put(self, table: str, row: dict[str, Any]) -> None:
         rows = self._waiting.setdefault(table, [])
@@ -268,7 +248,7 @@ class _Conversion:
         for host, segments in sorted(self._anchors.items()):
             aligned, common = align(segments)
             if common is not None:
-                self.data.notes += _step_notes(host, common)
+                self.data.notes += step_notes(host, common)
             pids = {p.clock: p.pid for p in self.data.processes}
             for number, anchors in aligned.items():
                 if anchors:
@@ -279,76 +259,11 @@ class _Conversion:
         self.data.workers = self._jobs.worker_pids()
         for row in self._jobs.rows(clocks):
             self._put("jobs", row)
-        self.data.unmatched_jobs = self._jobs.unmatched
-        for process in self.data.processes:
-            self._name(process)
-        self.data.notes += _notes(self.data, self._jobs.overflow)
+        self.data.unmatched_jobs = max(self._jobs.unmatched, self._sent - self._jobs.ran)
+        name_roles(self.data)
+        self.data.notes += notes_of(self.data, self._jobs.overflow)
         for table in list(self._waiting):
             self._sink(table, self._waiting.pop(table))
-
-    def _name(self, process: ProbeProcess) -> None:
-        """A worker that its probe could not name is known by its jobs."""
-        key = (process.host, process.pid)
-        if process.role is None and key in self.data.workers:
-            process.role = "reward_worker"
-        if process.rank is None:
-            process.rank = self.data.workers.get(key)
-        if process.role is None and process.rank is not None and process.spans:
-            process.role = "trainer"  # one without spans inherited its rank: a data loader, a tokenizer
-
-
-def process_rows(data: ProbeData) -> list[dict[str, Any]]:
-    """Rows of the ``processes`` table: what the probes alone know of who is who."""
-    return [
-        {"host": p.host, "pid": p.pid, "role": p.role or "other", "rank": p.rank, "source": FOLDER}
-        for p in data.processes
-    ]
-
-
-def _take_fact(line: Line, process: ProbeProcess) -> bool:
-    """Lines about the process itself; whether it was one."""
-    kind = line["k"]
-    if kind == "meta":
-        _take_meta(line, process)
-    elif kind == "hooks":
-        _take_hooks(line, process)
-    elif kind == "dropped":
-        process.dropped += probe_lines.count(line.get("count")) or 0
-    elif kind == "capped":
-        process.capped = probe_lines.text(line.get("why"), 16) or "size"
-    elif kind == "end":
-        process.ended = True
-    else:
-        return False
-    return True
-
-
-def _take_meta(line: Line, process: ProbeProcess) -> None:
-    """May come again when more is known (the rank, after the process group exists): what it does not say stays."""
-    process.rank = _known(probe_lines.small(line.get("rank")), process.rank)
-    process.local_rank = _known(probe_lines.small(line.get("local_rank")), process.local_rank)
-    process.role = probe_lines.text(line.get("role"), 64) or process.role
-    process.python = probe_lines.text(line.get("python"), 64) or process.python
-    versions = line.get("versions")
-    for name, version in list(versions.items())[:1000] if isinstance(versions, dict) else ():
-        shown = probe_lines.text(version, 64)
-        if shown is not None:
-            process.versions[name[:128]] = shown
-
-
-def _known(new: int | None, old: int | None) -> int | None:
-    return old if new is None else new
-
-
-def _take_hooks(line: Line, process: ProbeProcess) -> None:
-    """A list of hooks; a later word on a target replaces the earlier one."""
-    listed = next((value for value in line.values() if isinstance(value, list)), [])
-    for entry in listed:
-        target = probe_lines.text(entry.get("target")) if isinstance(entry, dict) else None
-        if target is None or (len(process.hooks) >= MOST_HOOKS and target not in process.hooks):
-            continue
-        why, version = probe_lines.text(entry.get("why")), probe_lines.text(entry.get("version"), 64)
-        process.hooks[target] = Hook(target, entry.get("bound") is True, why, version)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -357,11 +272,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     Raises:
         OSError: It can't be opened, or is no regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(0, "it is no regular file")
-    return _read(descriptor)
+    return _read(open_regular(path))
 
 
 def _read(descriptor: int) -> Iterator[bytes]:
@@ -372,53 +283,3 @@ def _read(descriptor: int) -> Iterator[bytes]:
             left -= len(line)
             if line.endswith(b"\n") or len(line) > probe_lines.LONGEST_LINE:
                 yield line
-
-
-def _step_notes(host: str, common: Any) -> list[Note]:
-    return [
-        Note(
-            "warning",
-            f"the wall clock of {host} was set by {step.step_ns / 1e9:+.3f} s at Unix {step.unix_ns / 1e9:.3f}; "
-            "removed from the time axis of its processes",
-        )
-        for step in common.steps
-    ]
-
-
-def _notes(data: ProbeData, overflow: int) -> list[Note]:
-    """What went wrong, in words."""
-    texts = [f"probe segments: {n} lines skipped: {reason}" for reason, n in sorted(data.skipped.items())]
-    if overflow:
-        texts.append(f"{overflow} job records were not kept: too many")
-    if data.dropped:
-        texts.append(f"the probes' buffers overflowed: {data.dropped} rows are lost")
-    full = {"disk": "found the disk full"}
-    texts += [
-        f"process {p.pid} on {p.host}{_rank(p)} {full.get(p.capped, 'reached its size cap (DIPSTICK_PROBE_MAX_MB)')}: "
-        "what came after is missing"
-        for p in data.processes
-        if p.capped is not None
-    ]
-    cut = [p for p in data.processes if not p.ended and not p.capped]
-    trainers = [p for p in cut if p.rank is not None and p.spans]
-    texts += [
-        f"process {p.pid} on {p.host}{_rank(p)} did not end by itself (killed, or still running): at most its last second is missing"
-        for p in trainers[:20]
-    ]
-    notes = [Note("warning", text) for text in texts]
-    if len(cut) > len(trainers):
-        text = f"{len(cut) - len(trainers)} other processes did not end by themselves: at most their last second is missing"
-        notes.append(Note("info", text))
-    if data.unmatched_jobs:
-        why = "when they ran is not known (no probe in the workers?)"
-        notes.append(
-            Note("warning", f"{data.unmatched_jobs} jobs were submitted and no worker spoke of them: {why}")
-        )
-    return notes
-
-
-def _rank(process: ProbeProcess) -> str:
-    """`` (trainer, rank 0)``, empty for a process of which neither is known."""
-    parts = [process.role or "", "" if process.rank is None else f"rank {process.rank}"]
-    known = ", ".join(part for part in parts if part)
-    return f" ({known})" if known else ""

@@ -16,6 +16,7 @@ from dipstick.model import Note
 from dipstick.recording import clean, order, timeline
 from dipstick.recording.layout import MANIFEST, list_folder
 from dipstick.recording.manifest import read_manifest
+from dipstick.recording.overhead import account_of
 from dipstick.recording.parts import Source, damaged_note, open_parts
 from dipstick.recording.probe_segments import unconverted
 from dipstick.recording.schema import KEYS, TABLES, TIME_COLUMNS, frame_schema
@@ -23,6 +24,7 @@ from dipstick.recording.schema import KEYS, TABLES, TIME_COLUMNS, frame_schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from dipstick.model import Overhead
     from dipstick.recording.manifest import Manifest
 
 SAMPLE_PREFIX: Final = "sample:"
@@ -106,10 +108,11 @@ class Recording:
         self.name = name
         self.manifest: Manifest = read_manifest(path, listing.pieces)
         sources, notes = open_parts(listing, self.manifest)
-        raw, raw_notes = unconverted(path, self.manifest.converted)
-        notes += raw_notes
+        left = unconverted(path, self.manifest.converted)
+        notes += left.notes
+        self._accounts_left = left.accounts
         self._sources: dict[str, list[Source]] = {}
-        for source in (*sources, *raw):
+        for source in (*sources, *left.sources):
             self._sources.setdefault(source.table, []).append(source)
         self._fixed_notes = [*self.manifest.notes, *_unfinished(self.manifest), *notes]
         self._table_notes: dict[str, list[Note]] = {}
@@ -128,6 +131,11 @@ class Recording:
         """What to know about the data: damaged files, clock steps, and what cleaning did to the tables loaded so far."""
         loaded = [note for table in TABLES for note in self._table_notes.get(table, [])]
         return (*self._fixed_notes, *loaded)
+
+    @property
+    def overhead(self) -> Overhead:
+        """What recording cost the run, by the probes' and the sampler's own accounts."""
+        return account_of(self.manifest, self._accounts_left)
 
     def has(self, table: str) -> bool:
         """Whether the table holds a row that can be used."""

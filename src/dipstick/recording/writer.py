@@ -179,6 +179,22 @@ class RecordingWriter:
         """Leave a note for the reader of the recording."""
         self._notes.append({"level": level, "text": text})
 
+    def discard(self, table: str) -> None:
+        """Take back every row of a table that this writer has written.
+
+        Args:
+            table: Table name.
+        """
+        self._pending.pop(table, None)
+        segment = self._segments.pop(table, None)
+        if segment is not None:
+            segment.abandon()
+            segment.path.unlink(missing_ok=True)
+        for key in [key for key in self._parts if key.startswith(f"{table}/")]:
+            (self.path / key).unlink(missing_ok=True)
+            del self._parts[key]
+        self._save("recording")
+
     def add_host(self, host: str) -> None:
         """Name one more host whose rows this writer holds."""
         if host not in self._hosts:
@@ -187,6 +203,10 @@ class RecordingWriter:
     def set_info(self, **facts: Any) -> None:
         """Store facts that fit JSON in the manifest: ``set_info(exit_status=0)``."""
         self._info |= facts
+
+    def publish(self) -> None:
+        """Put health, facts and notes so far into the manifest: for who reads while this writer records."""
+        self._save("recording")
 
     def close(self) -> None:
         """Flush, compact every segment and mark this writer closed; safe to call twice.

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from dipstick.show import words
-from dipstick.show.contents import sampling
+from dipstick.show.contents import overhead, sampling
 from dipstick.show.document import Bullets
 from dipstick.show.gpu_tables import unused
 from dipstick.show.judged import check_section, claim_section, what_if_table
@@ -134,7 +134,7 @@ def _data(report: Report) -> list[Line]:
     lines = [("sampling", sampling(report))] if poor and sampling(report) else []
     lines += [("unused", text) for text in unused(report)]
     lines += [("warning", words.clean(note.text)) for note in report.notes if note.level == "warning"]
-    return [*lines, *_missing(report)]
+    return [*lines, *overhead(report), *_missing(report)]
 
 
 def _missing(report: Report) -> list[Line]:

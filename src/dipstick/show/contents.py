@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dipstick.recording.overhead import in_words
 from dipstick.show import words
 from dipstick.show.document import Bullets
 from dipstick.show.gpu_tables import busy_bars, dip_table, state_table, tenant_table
@@ -14,6 +15,10 @@ from dipstick.show.wait_tables import spike_tables, wait_matrix
 if TYPE_CHECKING:
     from dipstick.model import Report
     from dipstick.show.document import Section
+
+
+SPARSE = 0.75
+"""Samples that stand for less than this share of their distance are probes: what lies between is not seen."""
 
 
 def title(report: Report) -> str:
@@ -68,8 +73,10 @@ def sampling(report: Report) -> str:
     if not words.known(seen.period_s):
         return ""
     text = f"one utilization value every {words.seconds(seen.period_s)}"
-    if words.known(seen.counter_window_s):
-        text += f", each a mean over {words.seconds(seen.counter_window_s)}"
+    if seen.counter_window_s is not None and words.known(seen.counter_window_s):
+        window = words.seconds(seen.counter_window_s)
+        sparse = seen.period_s is not None and seen.counter_window_s < SPARSE * seen.period_s
+        text += f", each of at most the last {window} only" if sparse else f", each a mean over {window}"
     if words.known(seen.smallest_visible_dip_s):
         text += f"; a dip shorter than {words.seconds(seen.smallest_visible_dip_s)} can stay unseen"
     if seen.coverage is not None and words.known(seen.coverage):
@@ -78,6 +85,12 @@ def sampling(report: Report) -> str:
         )
         text += f"; {words.percent(100 * seen.coverage, 1)} of the window covered{holes}"
     return f"{text}."
+
+
+def overhead(report: Report) -> list[tuple[str, str]]:
+    """What recording cost the run, or why that is not known; nothing for a report of no recording."""
+    cost = report.run.overhead
+    return [] if cost is None else [("overhead", words.clean(in_words(cost)))]
 
 
 def _missing(report: Report) -> Bullets | None:
@@ -94,5 +107,5 @@ def _missing(report: Report) -> Bullets | None:
 def _notes(report: Report) -> Bullets | None:
     notes = [(note.level if note.level == "warning" else "", words.clean(note.text)) for note in report.notes]
     told = sampling(report)
-    items = [*([("sampling", told)] if told else []), *notes]
+    items = [*([("sampling", told)] if told else []), *overhead(report), *notes]
     return Bullets("Notes", tuple(items)) if items else None

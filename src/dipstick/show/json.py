@@ -84,7 +84,7 @@ def _run(run: RunInfo) -> dict[str, Any]:
         "name": run.name,
         **{key: getattr(run, key) for key in keys},
         "sampling": sampling | asdict(run.sampling),
-        "overhead": run.overhead,
+        "overhead": None if run.overhead is None else asdict(run.overhead),
         "gpu_names": run.gpu_names,
         "unused_gpus": run.unused_gpus,
     }

@@ -19,6 +19,7 @@ from dipstick.judgement import Check, Reason, Receipt, Verdict
 from dipstick.verdicts import spikes_exposed
 from dipstick.verdicts.algebra import unconfirmed
 from dipstick.verdicts.bill import gpu_columns
+from dipstick.verdicts.seen_running import seen_running
 from dipstick.verdicts.sql import select
 
 if TYPE_CHECKING:
@@ -240,7 +241,9 @@ def _facts(
         for g, (gpu, found) in enumerate(sets)
         for i, spike in enumerate(found.spikes)
     ]
-    chase = [row | {"running": _running(evidence, row)} for row in rows if row["explained_by"] is None]
+    chase = [row for row in rows if row["explained_by"] is None]
+    beside = seen_running(evidence.recording, [(row["gpu"], row["start_s"], row["end_s"]) for row in chase])
+    chase = [row | {"running": running} for row, running in zip(chase, beside, strict=True)]
     beat = cadence(
         np.asarray([row["start_s"] for row in chase]),
         (evidence.close_ns[1] - evidence.close_ns[0]) / 1e9,
@@ -291,19 +294,6 @@ def _candidate(result: ScheduleResult) -> dict[str, Any]:
         "detectable": result.detectable,
         "steps_needed": result.steps_needed,
     }
-
-
-def _running(evidence: Evidence, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The processes that the driver saw working on that GPU around the spike."""
-    slack = 1_000_000_000
-    low, high = int(row["start_s"] * 1e9) - slack, int(row["end_s"] * 1e9) + slack
-    seen = evidence.recording.table("gpu_process", start_ns=low, end_ns=high)
-    mine = seen.filter((pl.col("gpu") == row["gpu"]) & (pl.col("mem_pct") > 0))
-    roles = dict(
-        evidence.recording.table("processes").select("pid", pl.col("role").cast(pl.String)).iter_rows()
-    )
-    grouped = mine.group_by("pid").agg(pl.col("mem_pct").max()).sort("mem_pct", descending=True)
-    return [{"pid": pid, "role": roles.get(pid), "mem_pct": pct} for pid, pct in grouped.iter_rows()]
 
 
 def _receipts(evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]]) -> Iterator[Receipt]:

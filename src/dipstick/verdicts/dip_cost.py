@@ -12,7 +12,7 @@ import numpy as np
 
 from dipstick import phases
 from dipstick.analysis import dips
-from dipstick.analysis.intervals import indicator, integral
+from dipstick.analysis.intervals import between, indicator, integral, lay
 from dipstick.analysis.job_dips import work_series
 
 if TYPE_CHECKING:
@@ -56,13 +56,11 @@ def _split(gpu: Gpu, timeline: RankTimeline | None, mine: Sequence[Dip]) -> list
     series = whole.clip(int(timeline.edges[0]), int(timeline.edges[-1]))
     baseline = dips.baseline_of(series, timeline)
     below = np.where(series.value < dips.ENTER * baseline, baseline - series.value, 0.0)
-    shape = indicator(*_edges(mine))
-    inside = integral(*shape, series.t1) - integral(*shape, series.t0)
-    width = series.t1 - series.t0
-    rate = np.zeros(max(2 * len(width) - 1, 0))
-    rate[0::2] = below * (inside >= width / 2) / 1e11
-    edges = np.stack([series.t0, series.t1], axis=1).ravel()
-    pieces = np.diff(integral(edges, rate, timeline.edges))
+    edges, rate = indicator(*_edges(mine))
+    (inside,) = between(edges, [rate], series.t0, series.t1)
+    laid = lay(series.t0, series.t1)
+    costs = below * (inside >= (series.t1 - series.t0) / 2) / 1e11
+    pieces = np.diff(integral(laid.edges, laid.rate(costs), timeline.edges))
     lost = np.bincount(timeline.code, pieces, len(phases.PHASES))
     return [(phases.PHASES[code], float(lost[code])) for code in np.flatnonzero(lost > 0)]
 

@@ -26,7 +26,7 @@ def _telemetry(findings: Findings) -> Iterator[Missing]:
     if not findings.gpus:
         yield Missing(
             "GPU telemetry", "utilization, dips, states",
-            "sample NVML beside the run (10 Hz is cheap) and import it with the spans",
+            "record with dipstick run, or sample beside the run (nvidia-smi --query-gpu … -lms 500) and import it with the spans",
         )  # fmt: skip
         return
     used = [gpu for gpu in findings.gpus if gpu.used] or list(findings.gpus)
@@ -53,7 +53,7 @@ def _training(recording: Recording, findings: Findings) -> Iterator[Missing]:
     if not findings.timelines:
         yield Missing(
             "phase spans", "which phase is longest and paid for, waits, stragglers",
-            "record TRL's profiling contexts per rank, or import logs that hold them",
+            "record the next run with dipstick run -- CMD; or import the training's own log together with this (docs/import.md)",
         )  # fmt: skip
         return
     if not recording.has("jobs"):

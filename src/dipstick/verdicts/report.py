@@ -10,6 +10,7 @@ import polars as pl
 from dipstick.analysis.pipeline import Findings, Gpu, analyse
 from dipstick.errors import EmptyRecordingError
 from dipstick.model import GpuTrack, Note, RankTrack, Report, RunInfo, Sampling, Tenant, Tracks
+from dipstick.recording.schema import TABLES
 from dipstick.verdicts import (
     check_alignment,
     check_phases,
@@ -49,11 +50,7 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     """
     findings = analyse(recording)
     if not findings.gpus and not findings.timelines:
-        raise EmptyRecordingError(
-            "holds neither GPU samples nor phase spans, so there is nothing to explain",
-            where=str(recording.path),
-            fix="record or import telemetry (nvml.csv) or spans (spans.r0.jsonl) into it",
-        )
+        raise _nothing(recording)
     evidence = Evidence(recording, findings, None if repo is None else scan(repo))
     checks = tuple(module.check(evidence) for module in CHECKS)
     return Report(
@@ -74,6 +71,23 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     )
 
 
+def _nothing(recording: Recording) -> EmptyRecordingError:
+    """The refusal, with what there is (power, processes or jobs, but neither utilization nor spans) and what would help."""
+    held = [table for table in TABLES if recording.has(table) and table not in {"gpus", "anchors"}]
+    but = f" (it holds {', '.join(held)})" if held else ""
+    fix = (
+        "import it together with utilization (nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw "
+        "--format=csv -lms 500) or with spans (docs/import.md)"
+    )
+    if recording.manifest.origin == "measured":
+        fix = 'record it on a machine with a GPU, or mark its phases: with dipstick.span("reward"): …'
+    return EmptyRecordingError(
+        f"holds neither GPU utilization nor phase spans, so there is nothing to explain{but}",
+        where=str(recording.path),
+        fix=fix,
+    )
+
+
 def _run(recording: Recording, findings: Findings) -> RunInfo:
     names = recording.table("gpus")["name"].drop_nulls().cast(pl.String).unique().sort().to_list()
     steps = {int(n) for t in findings.timelines for n in t.steps.number}
@@ -89,6 +103,7 @@ def _run(recording: Recording, findings: Findings) -> RunInfo:
         hosts=len({gpu.signals.host for gpu in findings.gpus}) or 1,
         origin=recording.manifest.origin,
         sampling=_sampling(findings),
+        overhead=recording.overhead,
         gpu_names=tuple(names),
         unused_gpus=tuple(f"{g.signals.host}:{g.signals.gpu}" for g in findings.gpus if not g.used),
     )

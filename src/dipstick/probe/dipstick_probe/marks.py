@@ -34,14 +34,21 @@ class UserSpan:
 
     def __enter__(self) -> UserSpan:
         if STATE.on and not STATE.compiling():
-            self._start(sys._getframe(1))  # the only way to a caller that costs no stack walk
+            if self._extra and self._name == "step":
+                self._number()
+            code = sys._getframe(1)  # the only way to a caller that costs no stack walk
+            made = Span(self._name, self._phase, code.f_code.co_filename, code.f_lineno, self._extra)
+            made.owner = self
+            made.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if STATE.on and not STATE.compiling():
-            made = self._innermost()
+            made = CURRENT.get()
+            if made is None or made.owner is not self:  # left out of order, or from another context
+                made = self._innermost()
             if made is not None:
                 made.close()
 
@@ -56,7 +63,7 @@ class UserSpan:
         self.__exit__(kind, error, trace)
 
     def _start(self, frame: FrameType) -> None:
-        if self._name == "step" and self._extra:
+        if self._extra and self._name == "step":
             self._number()
         made = Span(self._name, self._phase, frame.f_code.co_filename, frame.f_lineno, self._extra)
         made.owner = self

@@ -36,6 +36,10 @@ _SPAN = encode.span
 HERE = __file__.rpartition("spans.py")[0]
 
 
+OPEN: dict[int, Span] = {}
+"""The innermost open span of each thread, for the writer's thread to tell what takes long (see ``opened``)."""
+
+
 class Span:
     """One interval. Times are ``time.monotonic_ns``; nothing here raises into the code it measures.
 
@@ -48,10 +52,12 @@ class Span:
         parent: The span around it.
         step: ``global_step`` when it was opened.
         owner: The ``marks.UserSpan`` that opened it, None for hooks.
+        tid: The thread that opened it.
     """
 
     __slots__ = (
         "_generation", "_token", "a", "extra", "file", "line", "name", "owner", "parent", "phase", "step",
+        "tid",
     )  # fmt: skip
 
     def __init__(
@@ -71,29 +77,44 @@ class Span:
         state = STATE
         self.parent = CURRENT.get()
         self.step = state.step
-        self._generation = state.generation
-        self._token = CURRENT.set(self)
+        self._generation = generation = state.generation
+        self._token: Any = CURRENT.set(self)
+        here = _THREAD
+        self.tid = tid = here.tid if here.generation == generation else thread_id()
+        OPEN[tid] = self
         self.a = monotonic_ns()
         return self
 
     def close(self, b: int = 0) -> None:
         """Stop the clock, hand over the row, and make the parent current again."""
         b = b or monotonic_ns()
+        parent = self.parent
         try:
             CURRENT.reset(self._token)
         except (
             ValueError,
+            TypeError,
             RuntimeError,
         ):  # closed in another context, or twice: generators and callbacks may
-            CURRENT.set(self.parent)
-        parent = self.parent
+            CURRENT.set(parent)
+        self._token = None
+        tid = self.tid
+        if parent is not None and parent.tid == tid:
+            OPEN[tid] = parent
+        else:
+            OPEN.pop(tid, None)
         put = (
             STATE.put if self._generation == STATE.generation else _forget
         )  # a fork's child drops its parent's
         put((
-            _SPAN, self.name, self.a, b, thread_id(), self.step,
+            _SPAN, self.name, self.a, b, tid, self.step,
             parent.name if parent is not None else None, self.phase, self.file, self.line, self.extra,
         ))  # fmt: skip
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened and not closed."""
+        return self.a != 0 and self._token is not None
 
     def add(self, **extra: Any) -> None:
         """Attach numbers; they are written with the span."""
@@ -128,20 +149,23 @@ def scalar(name: str, value: float, *, step: int | None = None, at_ns: int | Non
     STATE.put((encode.line, "scalar", fields))
 
 
-_internal: dict[tuple[str, tuple[str, ...]], bool] = {}
+_internal: dict[tuple[str, ...], dict[str, bool]] = {(): {}}
 
 
 def caller(frame: FrameType | None, skip: tuple[str, ...] = ()) -> tuple[str | None, int | None]:
     """File and line of the nearest frame outside the probe, contextlib and the files that end in ``skip``."""
+    seen = _internal.get(skip)
+    if seen is None:
+        seen = _internal[skip] = {}
     for _ in range(8):
         if frame is None:
             return None, None
         file = frame.f_code.co_filename
-        known = _internal.get((file, skip))
+        known = seen.get(file)
         if known is None:
             known = file.startswith(HERE) or file.endswith(("contextlib.py", *skip))
-            if len(_internal) < 4096:  # noqa: PLR2004 - files made in a loop (notebooks, exec) must not pile up
-                _internal[file, skip] = known
+            if len(seen) < 4096:  # noqa: PLR2004 - files made in a loop (notebooks, exec) must not pile up
+                seen[file] = known
         if not known:
             return file, frame.f_lineno
         frame = frame.f_back

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
-from . import spans
+from . import opened, spans
 from .state import STATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _open: list[tuple[int, int, str | None, int | None]] = []
 at_end: list[Callable[[], None]] = []
@@ -37,6 +38,16 @@ def end() -> None:
     step.close()
     for action in at_end:
         action()
+
+
+def _running() -> list[dict[str, Any]]:
+    """The step under way, for ``opened``."""
+    return [
+        {"n": "step", "a": a, "step": number, "f": file, "l": line} for number, a, file, line in list(_open)
+    ]
+
+
+opened.watched.append(_running)
 
 
 def forget() -> None:

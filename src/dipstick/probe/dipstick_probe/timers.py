@@ -10,7 +10,7 @@ import functools
 import sys
 import time
 
-from . import encode, spans, steps, trouble
+from . import encode, opened, spans, steps, trouble
 from .state import STATE
 
 TYPE_CHECKING = False
@@ -42,6 +42,14 @@ class Timers:
         self._skip = skip
         self._running: dict[Hashable, tuple[str, int, str | None, int | None]] = {}
         self._step = 0
+        opened.watched.append(self._under_way)
+
+    def _under_way(self) -> list[dict[str, Any]]:
+        """Labels that have not stopped, for ``opened``."""
+        return [
+            {"n": name, "a": a, "step": STATE.step, "ph": self._phases.get(name), "f": file, "l": line}
+            for name, a, file, line in list(self._running.values())
+        ]
 
     def start(self, key: Hashable, label: str, frame: FrameType | None) -> None:
         """A label starts."""

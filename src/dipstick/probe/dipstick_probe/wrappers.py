@@ -147,10 +147,18 @@ def note(
     STATE.spent_since(began)
 
 
+_shorts: dict[str, str] = {}
+
+
 def short(name: str) -> str:
     """``GRPOTrainer.vLLM.generate`` -> ``vLLM.generate``; as ``dipstick.phases.short_name``."""
-    head, dot, tail = name.partition(".")
-    return tail if dot and head.endswith("Trainer") else name
+    found = _shorts.get(name)
+    if found is None:
+        head, dot, tail = name.partition(".")
+        found = tail if dot and head.endswith("Trainer") else name
+        if len(_shorts) < 4096:  # noqa: PLR2004 - names do not come in thousands
+            _shorts[name] = found
+    return found
 
 
 def timed_function(function: Any, name: str | None, phase: str | None) -> Any:

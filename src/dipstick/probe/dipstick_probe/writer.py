@@ -26,7 +26,10 @@ CAPACITY = 200_000
 """Rows the ring holds: at 0.5 s a period, 400,000 rows a second before any is lost."""
 BATCH = 5_000
 """Rows turned to text at a time: what the thread holds in memory, and about 10 ms of its work."""
+FIRST_ANCHOR_NS = 10**9
+"""The second anchor comes a second after the first, and each later one after twice the pause before it, ..."""
 ANCHOR_PERIOD_NS = 60 * 10**9
+"""... up to a minute: a process that is killed young has said what its probe cost."""
 PATIENCE_S = 5.0
 """How long a fork or the exit waits for a write in progress (a network disk that hangs must not hang training)."""
 
@@ -66,6 +69,7 @@ class Writer:
         self._ended = allocate_lock()
         self._has_thread = False
         self._anchored_ns = 0
+        self._pause_ns = FIRST_ANCHOR_NS
 
     def put(self, row: Any) -> None:
         """Take a row; starts the thread at the first."""
@@ -157,7 +161,8 @@ class Writer:
         if STATE.dirty:
             STATE.dirty = False
             notes += self._meta()
-        if time.monotonic_ns() - self._anchored_ns >= ANCHOR_PERIOD_NS:
+        if time.monotonic_ns() - self._anchored_ns >= self._pause_ns:
+            self._pause_ns = min(2 * self._pause_ns, ANCHOR_PERIOD_NS)
             notes += self._anchor()
         if notes:
             self.segment.write(notes.encode())

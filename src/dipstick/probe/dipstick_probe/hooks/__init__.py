@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from .. import imports, trouble
+from .. import imports, opened, trouble
 from ..state import STATE
 from . import gc
 
@@ -47,8 +47,8 @@ WAITING = {
 _tables: dict[str, list[Entry]] = {}
 _read: set[str] = set()
 _finders: list[imports.PostImport] = []
-_gatherers: list[Callable[..., None]] = []
-_forgetters: list[Callable[[], None]] = []
+_gatherers: list[Callable[..., None]] = [opened.gather]
+_forgetters: list[Callable[[], None]] = [opened.forget]
 
 
 def install() -> None:

@@ -2,6 +2,9 @@
 
 ``concurrent.futures``, ``multiprocessing.pool``, pebble, joblib/loky. A worker that cannot find the shim (its
 environment was emptied) gets the bare function, and the job's times are the parent's: submitted and done.
+
+An executor of the user's own that queues calls and hands them to one of these from a thread of its own: the job is
+submitted when, where and in the phase in which the user submitted it (:class:`_Promise`).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import sys
 import time
 
-from .. import encode, spans, trouble
+from .. import encode, patch, spans, trouble
 from ..kinds import kinds_of
 from ..patch import Target
 from ..shim import Job
@@ -20,6 +23,7 @@ from ..state import STATE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
     from typing import Any
 
     from ..wrappers import Maker
@@ -30,6 +34,9 @@ INTERNAL = (
     "joblib/parallel.py", "joblib/_parallel_backends.py", "loky/reusable_executor.py", "loky/process_executor.py",
 )  # fmt: skip
 """Ends of file names that are no call site of the user's."""
+
+KNOWN = ("concurrent", "joblib", "loky", "pebble")
+"""Packages whose executors are wrapped by name, or run threads."""
 
 _serial = 0
 
@@ -105,18 +112,75 @@ def _made(
     *,
     is_each: bool,
 ) -> _Offer | None:
-    job = Job(function, _next_id(), is_each=is_each, step=STATE.step, submitted=began, source=_source())
-    row = {"job": job.id, "step": job.step, "submitted": began, "rank": STATE.rank}
+    said = _promises.pop(_key(function, args[1:]), None) or _Promise(began, sys._getframe(3))
+    job = Job(function, _next_id(), is_each=is_each, step=said.step, submitted=said.at, source=said.source)
+    row = {"job": job.id, "step": job.step, "submitted": said.at, "rank": STATE.rank}
     if not _workers_know_us(pool):
         if is_each:
             return None
         row["payload_types"] = kinds_of(args[1:]).text
         return _Offer(args, kwargs, None, row)
-    job.site = spans.caller(sys._getframe(3), INTERNAL)  # above _made, _offer and the method
-    job.span = _reward_span()
+    job.site, job.span = said.site, said.span
     if args:
         return _Offer((job, *args[1:]), kwargs, job, row)
     return _Offer(args, {**kwargs, keyword: job}, job, row)
+
+
+class _Promise:
+    """Who submits what, when and where: noted in the thread that does.
+
+    Attributes:
+        held: The function and its arguments, kept so that their ids stay theirs.
+    """
+
+    __slots__ = ("at", "held", "site", "source", "span", "step")
+
+    def __init__(self, at: int, frame: Any, held: tuple[Any, ...] = ()) -> None:
+        self.at = at
+        self.step = STATE.step
+        self.source = _source()
+        self.span = _reward_span()
+        self.site = spans.caller(frame, INTERNAL)
+        self.held = held
+
+
+_promises: dict[tuple[int, ...], _Promise] = {}
+
+
+def _key(function: Any, args: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(map(id, (function, *args)))
+
+
+def _executors(module: ModuleType) -> None:
+    """Watch ``submit`` of every executor class that somebody else makes from now on."""
+
+    def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:  # noqa: N807 - it stands for one
+        super(module.Executor, cls).__init_subclass__(**kwargs)
+        submit = vars(cls).get("submit")
+        if STATE.on and callable(submit) and cls.__module__.partition(".")[0] not in KNOWN:
+            patch.replace(cls, "submit", _promises_to(submit))
+
+    patch.replace(module.Executor, "__init_subclass__", classmethod(__init_subclass__))
+
+
+def _promises_to(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def submit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (STATE.on and args):
+            return original(self, *args, **kwargs)
+        key = _key(args[0], args[1:])
+        try:
+            _promises[key] = _Promise(time.monotonic_ns(), sys._getframe(1), args)
+        except Exception as error:  # fail open
+            trouble.note("pools.promise", error)
+        result = original(self, *args, **kwargs)
+        if callable(getattr(result, "add_done_callback", None)):
+            result.add_done_callback(lambda _: _promises.pop(key, None))
+        else:
+            _promises.pop(key, None)
+        return result
+
+    return submit
 
 
 def _is_internal(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -185,7 +249,8 @@ _POOL = [("apply_async", False)] + [
     (name, True) for name in ("map", "map_async", "starmap", "starmap_async", "imap", "imap_unordered")
 ]
 _LOKY = (Target("ProcessPoolExecutor.submit", _hands_over("fn"), ("fn",)),)
-TABLE = {
+TABLE: dict[str, tuple[Any, ...]] = {
+    "concurrent.futures._base": (_executors,),
     "concurrent.futures.process": (
         Target("ProcessPoolExecutor.submit", _hands_over("fn"), ("fn",)),
         Target("ProcessPoolExecutor.map", _MAP("fn"), ("fn",)),

@@ -2,7 +2,7 @@
 
 NCCL returns to Python before it waits, so the wait for a late rank is device time: a pair of CUDA events around the
 call, read by the training thread at the end of the step (never by ours: a foreign thread that touches CUDA breaks a
-graph capture). Host side ran for real on gloo (tests/live_trl.py); docs/probe.md says what of CUDA did.
+graph capture). What the host saw is written at once; the device's time follows under the same number. Host side ran for real on gloo (tests/live_trl.py); docs/probe.md says what of CUDA did.
 """
 
 from __future__ import annotations
@@ -28,23 +28,27 @@ NAMES = (
     "scatter", "scatter_object_list", "all_to_all", "all_to_all_single",
 )  # fmt: skip
 PATIENCE_NS = 60 * 10**9
-"""A collective whose device time nobody has read by then is written without it."""
+"""A collective whose device time nobody has read by then stays without it."""
 MOST_PENDING = 4096
 OFTEN = 64
 """Collectives between two looks at the events, beside the one at each step's end."""
+MOST_READ = 128
+"""Device times in one row."""
 
 _inside: set[int] = set()
 _pending: deque[_Pending] = deque()
 _free: deque[Any] = deque(maxlen=256)
+_serial = 0
 
 
 class _Pending:
     """A collective whose CUDA events have not been read."""
 
-    __slots__ = ("fields", "first", "last")
+    __slots__ = ("first", "last", "left_ns", "number")
 
-    def __init__(self, fields: dict[str, Any], first: Any, last: Any) -> None:
-        self.fields = fields
+    def __init__(self, number: int, left_ns: int, first: Any, last: Any) -> None:
+        self.number = number
+        self.left_ns = left_ns
         self.first = first
         self.last = last
 
@@ -71,12 +75,16 @@ def _collective(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _record(fields: dict[str, Any], first: Any) -> None:
+    global _serial  # a counter
     try:
+        if first is not None:
+            _serial += 1
+            fields["i"] = _serial
+        STATE.put((encode.line, "coll", fields))
         if first is None:
-            STATE.put((encode.line, "coll", fields))
             return
         last = _recorded(_free.pop() if _free else _new_event())
-        _pending.append(_Pending(fields, first, last))
+        _pending.append(_Pending(fields["i"], fields["b"], first, last))
         if len(_pending) % OFTEN == 0:
             read_events()
     except Exception as error:  # fail open
@@ -120,33 +128,35 @@ def _recorded(event: Any) -> Any:
 
 
 def read_events() -> None:
-    """On the training thread: write the collectives whose device time is known by now."""
+    """On the training thread: write the device times that are known by now."""
     torch = sys.modules.get("torch")
     if not _pending or torch is None or torch.cuda.is_current_stream_capturing():
         return
+    read: list[list[float]] = []
     try:
         for _ in range(len(_pending)):
             one = _pending.popleft()
             if not one.last.query():
                 _pending.appendleft(one)
-                return
-            STATE.put((encode.line, "coll", {**one.fields, "device_ms": one.first.elapsed_time(one.last)}))
+                break
+            read.append([one.number, one.first.elapsed_time(one.last)])
             _free.extend((one.first, one.last))
     except Exception as error:  # fail open
         trouble.note("torch_distributed.read", error)
+    for start in range(0, len(read), MOST_READ):
+        STATE.put((encode.line, "device", {"coll": read[start : start + MOST_READ]}))
 
 
 def gather(*, final: bool) -> None:
-    """On the writer's thread: collectives that nobody came back for. Touches no CUDA."""
+    """On the writer's thread: forget collectives that nobody came back for. Touches no CUDA."""
     while _pending:
         try:
             one = _pending.popleft()
         except IndexError:
             return
-        if not final and time.monotonic_ns() - one.fields["b"] < PATIENCE_NS:
+        if not final and time.monotonic_ns() - one.left_ns < PATIENCE_NS:
             _pending.appendleft(one)
             return
-        STATE.put_quietly((encode.line, "coll", one.fields))
 
 
 def forget() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import time
+from time import monotonic_ns
 
 from .. import patch, spans, tally, trouble
 from ..kinds import Kinds
@@ -49,7 +49,7 @@ def _open(name: str, frame: Any) -> spans.Span | None:
 
 
 def _close(span: spans.Span) -> None:
-    b = time.monotonic_ns()
+    b = monotonic_ns()
     span.close(b)
     event = EVENTS.get(short(span.name))
     if event is not None:

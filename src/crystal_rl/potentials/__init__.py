@@ -1,0 +1,1 @@
+"""The shipped surrogates, one a module: ``load(model, device) -> Surrogate``."""

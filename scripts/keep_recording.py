@@ -40,8 +40,11 @@ def kept(recording: Recording, table: str, start_s: float, end_s: float) -> pl.D
     frame = recording.table(table).select(pl.exclude("clock"))
     if times:
         first, last = (times[0], times[-1]) if "t0_ns" not in times else ("t0_ns", "t1_ns")
-        began = pl.col(last).fill_null(pl.col(first)) >= int(start_s * S)
-        frame = frame.filter(began & (pl.col(first) <= min(end_s * S, 2**62)))
+        touches = pl.col(last).fill_null(pl.col(first)) >= int(start_s * S)
+        touches &= pl.col(first) <= min(end_s * S, 2**62)
+        frame = frame.filter(
+            touches.fill_null(value=True)
+        )  # a number of a step has no time where a log has none
         frame = frame.with_columns(pl.col(name) + recording.start_unix_ns for name in times)
     if "host" in frame.columns:
         numbered = {host: f"host{i}" for i, host in enumerate(recording.manifest.hosts)}

@@ -281,6 +281,68 @@ def test_a_killed_command_leaves_a_readable_recording(tmp_path: Path) -> None:
     assert done.manifest.state == "closed"
 
 
+UNRULY = '''
+"""An asyncio parent with spawned workers, a daemon that outlives it, and an end that runs no `atexit`."""
+import asyncio, multiprocessing, os, time
+from concurrent.futures import ProcessPoolExecutor
+from dipstick_probe import span
+
+def score(number):
+    time.sleep(0.02)
+    return number
+
+async def rewards(pool):
+    loop = asyncio.get_running_loop()
+    async with span("reward"):
+        return sum(await asyncio.gather(*(loop.run_in_executor(pool, score, i) for i in range(4))))
+
+def daemon():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for number in (0, 1, 2):
+                os.close(number)
+            while not os.path.exists("go"):
+                time.sleep(0.01)
+            open("outlived", "w").close()
+        os._exit(0)
+
+if __name__ == "__main__":
+    daemon()
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for step in range(2):
+            with span("step", step=step):
+                print(asyncio.run(rewards(pool)), flush=True)
+    os._exit(7)
+'''
+
+
+def test_an_unruly_command_is_recorded_whole(tmp_path: Path) -> None:
+    """Its end is not waited for by its daemon; its last rows are there although it leaves by ``os._exit``."""
+    (tmp_path / "unruly.py").write_text(UNRULY)
+    done = ran(tmp_path / "R", sys.executable, "unruly.py", RANK="0")
+    assert (done.status, done.out) == (7, "6\n6\n")
+    assert not (tmp_path / "outlived").exists()
+    (tmp_path / "go").touch()
+    eventually((tmp_path / "outlived").exists)
+    names = done.recording.table("spans")["name"].cast(pl.String).to_list()
+    assert sorted(names) == ["reward", "reward", "step", "step"]
+    assert done.recording.table("jobs").height == 8
+    assert "phases     4 spans on rank 0" in done.err
+
+
+def test_a_place_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """CMD is not started; nothing claims to record; the way out is named."""
+    (tmp_path / "file").touch()
+    words = command(tmp_path / "file" / "R", "touch", str(tmp_path / "started"))
+    refused = subprocess.run(
+        words, capture_output=True, text=True, env=environment(), check=False, cwd=tmp_path
+    )
+    assert (refused.returncode, (tmp_path / "started").exists()) == (1, False)
+    assert "recording into" not in refused.stderr
+    assert "Choose another place: -o RUN." in refused.stderr
+
+
 def test_quiet_says_nothing(tmp_path: Path) -> None:
     """Not a word but CMD's own."""
     done = ran(tmp_path / "R", "/bin/sh", "-c", "echo out; echo err >&2", options=("--quiet",))

@@ -56,11 +56,9 @@ def test_ranks_know_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "import os, pathlib; e = os.environ; pathlib.Path(e['OUT'], e['RANK']).write_text(' '.join("
         "e[n] for n in ('WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'CRYSTAL_RL_LAUNCHER', 'OMP_NUM_THREADS')))"
     )
-    monkeypatch.setenv("OUT", str(tmp_path))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert (
-        launch.wait(launch.start(2, [sys.executable, "-c", code], Settings(ranks=2)), look_every_s=0.01) == 0
-    )
+    ranks = launch.start(2, [sys.executable, "-c", code], Settings(ranks=2), {"OUT": str(tmp_path)})
+    assert launch.wait(ranks, look_every_s=0.01) == 0
     assert [(tmp_path / n).read_text() for n in "01"] == [f"2 {n} 127.0.0.1 {os.getpid()} 1" for n in "01"]
 
 

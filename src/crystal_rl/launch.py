@@ -23,7 +23,7 @@ from crystal_rl.options import has_gpu
 from crystal_rl.settings import written
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from crystal_rl.settings import Settings
     from dipstick.cli.output import Talk
@@ -46,7 +46,8 @@ def train(settings: Settings, talk: Talk) -> None:
     journal.begin(Path(settings.output), resume=settings.resume, ranks=settings.ranks)
     file = Path(settings.output) / journal.SETTINGS
     file.write_text(json.dumps(written(settings), indent=2) + "\n")
-    status = wait(start(settings.ranks, [sys.executable, "-m", "crystal_rl.rank", str(file)], settings))
+    command = [sys.executable, "-m", "crystal_rl.rank", str(file)]
+    status = wait(start(settings.ranks, command, settings, {rank.QUIET: "1"} if talk.quiet else {}))
     if status:
         raise CrystalError(f"training ended with status {status}", where=settings.output, fix=_HINT)
 
@@ -61,10 +62,13 @@ def ready(settings: Settings, talk: Talk) -> Settings:
     return dataclasses.replace(settings, model=model, engine=engine, ranks=ranks)  # type: ignore[arg-type] # a literal
 
 
-def start(ranks: int, command: Sequence[str], settings: Settings) -> list[subprocess.Popen[bytes]]:
-    """One process a rank, in our process group: Ctrl-C reaches them all."""
+def start(
+    ranks: int, command: Sequence[str], settings: Settings, more: Mapping[str, str]
+) -> list[subprocess.Popen[bytes]]:
+    """One process a rank, in our process group: Ctrl-C reaches them all; ``more`` goes into their environment."""
     shared = {
         **os.environ,
+        **more,
         **variables(has_gpu=has_gpu(), is_local=Path(settings.model).is_dir()),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),

@@ -23,15 +23,17 @@ from dipstick.cli.output import Talk
 from dipstick.errors import DipstickError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from crystal_rl.pool import WorkerPool
 
 LAUNCHER = "CRYSTAL_RL_LAUNCHER"
 """Pid of the launcher: a rank ends with it."""
+QUIET = "CRYSTAL_RL_QUIET"
+"""Set: a rank says nothing but errors."""
 
 
 def main(argv: list[str]) -> int:
     """Train as this rank; the exit status."""
-    talk = Talk(program="crystal-rl")
+    talk = Talk(program="crystal-rl", quiet=QUIET in os.environ)
     try:
         if LAUNCHER in os.environ:
             end_with(int(os.environ[LAUNCHER]))
@@ -57,11 +59,14 @@ def run(settings: Settings, rank: int, talk: Talk) -> None:
         talk: Progress, on rank 0.
     """
     os.environ.update(variables(has_gpu=has_gpu(), is_local=Path(settings.model).is_dir()))
-    with make_pool(plan(settings, rank), settings.workers) as pool:  # before torch is here: spawning is cheap
+    pool = make_pool(plan(settings, rank), settings.workers)  # before torch is here: spawning is cheap
+    try:
         train(settings, rank, pool, talk)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def train(settings: Settings, rank: int, pool: Executor, talk: Talk) -> None:
+def train(settings: Settings, rank: int, pool: WorkerPool, talk: Talk) -> None:
     """The trainer's part, with the workers starting at the same time."""
     from crystal_rl.problems import draw  # noqa: PLC0415 - ASE; after the variables are set
     from crystal_rl.progress import Progress  # noqa: PLC0415 - transformers; the same
@@ -85,7 +90,7 @@ def train(settings: Settings, rank: int, pool: Executor, talk: Talk) -> None:
     progress = Progress(output / journal.HISTORY, is_quiet=talk.quiet)
     trainer = make_trainer(settings, settings.model, problems, elements, reward, [progress])
     check_world(trainer.accelerator.num_processes, settings.ranks)
-    hellos = pool.wait_ready() if hasattr(pool, "wait_ready") else ()
+    hellos = pool.wait_ready()
     if rank == 0:
         told = ", ".join(f"{said.model} on {said.device}" for said in hellos[:1])
         talk.say(

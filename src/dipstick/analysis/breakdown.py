@@ -108,6 +108,7 @@ def _row(
     load: _Load | None,
     parts: Mapping[int, list[PhasePart]],
 ) -> PhaseRow:
+    median, p90 = _typical_s(durations)
     states = None  # where no sample fell into the phase: not known, not zero
     if load is not None and load.states[:, code].sum() > 0:
         states = {name: float(load.states[i, code]) for i, name in enumerate(STATES)}
@@ -117,8 +118,8 @@ def _row(
         seconds=ns / 1e9,
         share=ns / window if window else 0.0,
         count=len(durations),
-        median_s=_percentile_s(durations, 50),
-        p90_s=_percentile_s(durations, 90),
+        median_s=median,
+        p90_s=p90,
         util_mean_pct=_ratio(load, code),
         states=states,
         hollow_s=None if states is None else sum(states[s] for s in HOLLOW_STATES),
@@ -126,8 +127,12 @@ def _row(
     )
 
 
-def _percentile_s(durations: IntArray, percent: float) -> float | None:
-    return float(np.percentile(durations, percent)) / 1e9 if len(durations) else None
+def _typical_s(durations: IntArray) -> tuple[float | None, float | None]:
+    """Median and 90th percentile, seconds."""
+    if not len(durations):
+        return None, None
+    median, p90 = np.percentile(durations, [50, 90]).tolist()
+    return median / 1e9, p90 / 1e9
 
 
 def _ratio(load: _Load | None, code: int) -> float | None:
@@ -164,7 +169,7 @@ def _utilization(util: Series, times: IntArray) -> tuple[FloatArray, FloatArray]
 def _durations(timeline: RankTimeline, meetings: Sequence[Meetings]) -> list[IntArray]:
     """Per phase, how long each occurrence took (ns): spans that open the phase, waits, or bare stretches."""
     window = (int(timeline.edges[0]), int(timeline.edges[-1]))
-    found = [opened(timeline.main, code, window) for code in range(KINDS)]
+    found = opened(timeline.main, window)
     for meeting in meetings:
         if timeline.rank in meeting.ranks:
             waited = meeting.waits_ns()[:, meeting.ranks.index(timeline.rank)]
@@ -175,12 +180,13 @@ def _durations(timeline: RankTimeline, meetings: Sequence[Meetings]) -> list[Int
     return found
 
 
-def opened(resolved: ResolvedLane, code: int, window: tuple[int, int]) -> IntArray:
-    """Durations (ns, inside the window) of the spans that open a phase: nested ones count once."""
+def opened(resolved: ResolvedLane, window: tuple[int, int]) -> list[IntArray]:
+    """By phase, durations (ns, inside the window) of the spans that open it: nested ones count once."""
     lane = resolved.lane
-    mask = resolved.opens_phase & (resolved.phase == code) & (lane.t1 > window[0]) & (lane.t0 < window[1])
-    lengths: IntArray = np.minimum(lane.t1[mask], window[1]) - np.maximum(lane.t0[mask], window[0])
-    return lengths
+    at = np.flatnonzero(resolved.opens_phase & (lane.t1 > window[0]) & (lane.t0 < window[1]))
+    lengths = np.minimum(lane.t1[at], window[1]) - np.maximum(lane.t0[at], window[0])
+    code = resolved.phase[at]
+    return [lengths[code == wanted] for wanted in range(KINDS)]
 
 
 def _stretches(timeline: RankTimeline, code: int) -> IntArray:
@@ -229,14 +235,15 @@ def _total(same: Sequence[PhaseRow], everything: float, durations: IntArray) -> 
     measured = [row for row in same if row.util_mean_pct is not None and row.seconds > 0]
     weight = sum(row.seconds for row in measured)
     states = [row.states for row in same if row.states is not None]
+    median, p90 = _typical_s(durations)
     return PhaseRow(
         rank=None,
         phase=same[0].phase,
         seconds=seconds,
         share=seconds / everything if everything else 0.0,
         count=sum(row.count for row in same),
-        median_s=_percentile_s(durations, 50),
-        p90_s=_percentile_s(durations, 90),
+        median_s=median,
+        p90_s=p90,
         util_mean_pct=sum((r.util_mean_pct or 0.0) * r.seconds for r in measured) / weight
         if weight
         else None,

@@ -79,7 +79,9 @@ def _sweep(t0: IntArray, t1: IntArray) -> tuple[IntArray, IntArray, npt.NDArray[
 
 def _properly_nested(span: IntArray, level: IntArray) -> bool:
     """Whether on each level starts and ends alternate, span by span."""
-    on_level = span[np.argsort(level, kind="stable")]
+    deepest = int(level.max(initial=0))
+    narrow = level.astype(np.uint16) if deepest < 2**16 else level  # 16 bits are sorted by radix
+    on_level = span[np.argsort(narrow, kind="stable")]
     return bool(np.array_equal(on_level[0::2], on_level[1::2]))
 
 

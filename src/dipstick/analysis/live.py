@@ -88,8 +88,7 @@ def _timelines(
         [_unended(made) for made in build(read_lanes(part, processes)[0], bounds, bounds)[0]]
         for part in (over, cut)
     ]
-    silent = {timeline.rank for timeline in both[1]} - {timeline.rank for timeline in both[0]}
-    return both[0], [t for t in both[1] if t.rank not in silent] if both[0] else both[1]
+    return both[0], both[1]
 
 
 def _unended(timeline: RankTimeline) -> RankTimeline:

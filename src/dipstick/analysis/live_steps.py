@@ -83,8 +83,13 @@ def _mean(parts: Sequence[Parts]) -> Parts:
 def _gpu_seconds(gpus: Sequence[Gpu], start: int, end: int) -> tuple[float | None, float | None]:
     """GPU-seconds busy and hollow in the step; None where telemetry does not reach over all of it."""
     used = [gpu for gpu in gpus if gpu.used]
-    if not used or any(gpu.states.windows.t0[0] > start or gpu.states.windows.t1[-1] < end for gpu in used):
+    if not used or not all(_covers(gpu, start, end) for gpu in used):
         return None, None
     totals = sum((gpu.states.totals(start, end) for gpu in used), np.zeros(len(CODE)))
     hollow = sum(float(totals[CODE[name]]) for name in HOLLOW_STATES)
     return float(totals.sum() - totals[CODE["idle"]]), hollow
+
+
+def _covers(gpu: Gpu, start: int, end: int) -> bool:
+    windows = gpu.states.windows
+    return bool(len(windows.t0) and windows.t0[0] <= start and windows.t1[-1] >= end)

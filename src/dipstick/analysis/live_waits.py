@@ -21,6 +21,7 @@ GATHERS: tuple[str, ...] = (
     "barrier",
 )  # fmt: skip
 """Calls that return only when all ranks have come (on the host: gloo, objects)."""
+_NEVER = np.zeros(0, np.int64), np.zeros(0, np.int64)
 SHORTEST_NS = 50_000_000
 """A shorter wait is nobody's fault: clocks and flushes agree to no less."""
 
@@ -54,7 +55,9 @@ def open_waits(
 def _awaited(
     barrier: phases.Barrier, ended: Sequence[RankTimeline], now: Mapping[int, RankTimeline], t: int
 ) -> Awaited | None:
-    keyed = {e.rank: keyed_ends(e, barrier.arrive_at_end_of) for e in ended if e.rank in now}
+    training = [rank for rank, timeline in now.items() if len(timeline.steps)]
+    keyed = dict.fromkeys(training, _NEVER)  # a rank that has ended nothing yet can be the late one
+    keyed |= {e.rank: keyed_ends(e, barrier.arrive_at_end_of) for e in ended if e.rank in keyed}
     newest = {rank: int(keys[-1]) for rank, (keys, _) in keyed.items() if len(keys)}
     if not newest or len(keyed) < 2:  # noqa: PLR2004 - one rank has nobody to wait for
         return None

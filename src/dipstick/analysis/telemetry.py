@@ -22,6 +22,8 @@ from dipstick import clock
 from dipstick.analysis.intervals import between, lay
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from dipstick.model import FloatArray, IntArray
 
 COUNTERS: tuple[str, ...] = (
@@ -138,7 +140,7 @@ def _signals(key: tuple[str, int], rows: pl.DataFrame, profile: pl.DataFrame) ->
     util = Series(*clock.covering_segments(t - age, window, period), values)
     usable, lag = _in_step(profile, util)
     windows, columns = _classification_windows(util, usable)
-    polled = {name: _latest(rows, name, windows.t1, slack=max(2 * period, window)) for name in POLLED}
+    polled = _polled(rows, windows.t1, slack=max(2 * period, window))
     holes = util.t0[1:] - util.t1[:-1]
     memory = _floats(chosen, "mem_util_pct") if "mem_util_pct" in chosen.columns else np.full(len(t), np.nan)
     accessed = Series(util.t0, util.t1, memory)
@@ -251,12 +253,20 @@ def _outside(util: Series, t0: IntArray, t1: IntArray) -> Series:
     )
 
 
-def _latest(rows: pl.DataFrame, column: str, times: IntArray, slack: int) -> FloatArray:
-    """Last known value at each time, if not older than ``slack`` ns; NaN otherwise."""
-    known = rows.filter(pl.col(column).is_not_null())
-    if known.is_empty():
-        return np.full(len(times), np.nan)
-    t, values = known["t_ns"].to_numpy(), _floats(known, column)
+def _polled(rows: pl.DataFrame, times: IntArray, slack: int) -> dict[str, FloatArray]:
+    """Last known values at each time, if not older than ``slack`` ns; NaN otherwise. Whole columns share the look-up."""
+    whole = _latest(rows["t_ns"].to_numpy(), times, slack)
+    found = {}
+    for name in POLLED:
+        known = rows.filter(pl.col(name).is_not_null()) if rows[name].null_count() else rows
+        at, fresh = whole if known is rows else _latest(known["t_ns"].to_numpy(), times, slack)
+        values = _floats(known, name)
+        found[name] = np.where(fresh, values[at], np.nan) if len(values) else np.full(len(times), np.nan)
+    return found
+
+
+def _latest(t: IntArray, times: IntArray, slack: int) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """For each time the last row at or before it, and whether that is there and no older than ``slack`` ns."""
     at = np.searchsorted(t, times, side="right") - 1
-    fresh = (at >= 0) & (times - t[np.clip(at, 0, None)] <= slack)
-    return np.where(fresh, values[np.clip(at, 0, None)], np.nan)
+    last = np.clip(at, 0, None)
+    return last, (at >= 0) & (times - t[last] <= slack) if len(t) else at >= 0

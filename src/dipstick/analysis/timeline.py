@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
-from dipstick.analysis.intervals import merge_edges, sample
+from dipstick.analysis.intervals import merge_edges, piece_at, sample
 from dipstick.analysis.spans import ResolvedLane, resolve
 
 if TYPE_CHECKING:
@@ -68,12 +68,18 @@ class RankTimeline:
             Shape (len(times), phases), exact. Example: generate on [0, 6), reward on [6, 10) gives for
             time 8 the row generate 6, reward 2.
         """
-        edges, code = _split(self.edges, self.code, np.clip(times, self.edges[0], self.edges[-1]))
-        kinds = len(phases.PHASES)
-        slot = np.searchsorted(times, edges[:-1], side="right") * kinds + code
+        kinds, pieces = len(phases.PHASES), len(self.code)
+        at = np.clip(times, self.edges[0], self.edges[-1])
+        piece = np.clip(piece_at(self.edges, at), 0, pieces - 1)
+        slot = np.cumsum(
+            np.bincount(piece, minlength=pieces)
+        )  # the first time that has all of the piece before it
         # float64 holds integers exactly up to 2**53 ns = 104 days
-        sums = np.bincount(slot, weights=np.diff(edges), minlength=(len(times) + 1) * kinds)
+        sums = np.bincount(
+            slot * kinds + self.code, weights=np.diff(self.edges), minlength=(len(times) + 1) * kinds
+        )
         until: IntArray = np.cumsum(sums.reshape(-1, kinds), axis=0)[: len(times)].astype(np.int64)
+        until[np.arange(len(times)), self.code[piece]] += at - self.edges[piece]
         return until
 
 
@@ -152,6 +158,8 @@ def _under(
 
 def clip(edges: IntArray, code: CodeArray, window: tuple[int, int]) -> tuple[IntArray, CodeArray]:
     """The step function over exactly the window, ``unattributed`` where it says nothing."""
+    if len(edges) > 1 and (edges[0], edges[-1]) == window:
+        return edges, code.astype(np.uint8, copy=False)
     inside = edges[(edges > window[0]) & (edges < window[1])]
     out = np.concatenate([[window[0]], inside, [window[1]]]).astype(np.int64)
     return out, sample(edges, code, out[:-1], phases.UNATTRIBUTED).astype(np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -89,6 +90,9 @@ class Pen:
         self._waiting.put(None)
         self._thread.join()
         if self.error is not None:
+            if self._writer is not None:
+                with suppress(Exception):  # as much as still fits; its files are closed in any case
+                    self._writer.close()
             raise self.error
         assert self._writer is not None, "without an error there is a writer"  # noqa: S101 - for the type checker
         return self._writer

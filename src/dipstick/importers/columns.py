@@ -26,6 +26,9 @@ _SUFFIX_UNITS: Final = {"MB": "MiB", "GB": "GiB", "°C": "C"}
 MANY_GPUS: Final = 1024
 """No host has more; a column with larger numbers is no GPU index."""
 
+SOME: Final = 0.1
+"""A damaged row or two say nothing of what a column is."""
+
 PERCENT: Final = 110.0
 """No percentage is above this (drivers round up to 101 or so)."""
 
@@ -174,7 +177,7 @@ def _one_gpu_column(found: list[Binding], cells: list[list[str]], where: str) ->
             _unused(b, "you named another column") if i in mine and i not in said else b
             for i, b in enumerate(found)
         ]
-    indices = [i for i in mine if _are_indices(cells[i])]
+    indices = [i for i in mine if found[i].sure == "certain" or _are_indices(cells[i])]
     has_util = any(b.meaning == "util_pct" for b in found)
     for i in mine:
         if i in indices:
@@ -243,7 +246,7 @@ def _checked(binding: Binding, cells: list[str], where: str) -> Binding:
 
 def _share(binding: Binding, unit: str, values: list[float]) -> Binding:
     """Percent, or a ratio if all values are fractions up to 1."""
-    if values and max(values) > PERCENT:
+    if binding.sure == "likely" and sum(value > PERCENT for value in values) > SOME * len(values):
         return _unused(binding, "values above 100 are no percentages")
     fractions = bool(values) and max(values) <= 1.0 and any(0 < v < 1 for v in values)
     if binding.sure == "likely" and fractions and unit != "%":

@@ -10,6 +10,7 @@ import polars as pl
 from dipstick.errors import ImportFormatError
 from dipstick.importers.base import Head
 from dipstick.importers.binding import check_bound
+from dipstick.importers.cells import read_cells
 from dipstick.importers.chunks import chunks
 from dipstick.importers.columns import Columns, find_columns
 from dipstick.importers.headerless import needs_names
@@ -97,9 +98,7 @@ def time_reader(columns: Columns, options: Options, sink: Sink, where: str) -> T
 def _frames(path: Path, layout: Layout, columns: Columns, sink: Sink) -> Iterator[tuple[pl.DataFrame, int]]:
     """The needed columns as text, named ``c0`` ..., data rows only; and bytes done."""
     separator = "\t" if layout.delimiter == " " else layout.delimiter
-    wide = [f"c{i}" for i in range(len(layout.names))]
     needed = sorted({*columns.places.values(), *(i for i, *_ in columns.metrics)})
-    header = separator.join([*wide, "extra"]).encode() + b"\n"
     skip = layout.skip
     for data, done in chunks(
         path, quoted=layout.quoted, damage=lambda why: sink.note("warning", f"{sink.file}: {why}")
@@ -109,10 +108,9 @@ def _frames(path: Path, layout: Layout, columns: Columns, sink: Sink) -> Iterato
             body, skip = body[body.find(b"\n") + 1 :], skip - 1
         if layout.delimiter == " ":
             body = b"\n".join(_BLANKS.sub(b"\t", line.strip()) for line in body.split(b"\n"))
-        frame = pl.read_csv(
-            header + body, separator=separator, infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy",
-            quote_char='"' if layout.quoted else None, columns=[*(f"c{i}" for i in needed), "extra"],
-        )  # fmt: skip
+        frame = read_cells(
+            body, len(layout.names), separator, quoted=layout.quoted, where=str(path), wanted=needed
+        )
         yield _data_rows(frame, layout, columns, sink), done
 
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from dipstick.errors import ImportFormatError
 from dipstick.importers.base import Head
+from dipstick.importers.cells import read_cells
 from dipstick.importers.chunks import chunks
 from dipstick.importers.layout import MAX_COLUMNS, find_layout
 
@@ -126,16 +127,12 @@ def _csv(path: Path, head: Head, sink: Sink) -> Iterator[pl.DataFrame]:
     layout = find_layout(head.lines, str(path))
     if layout is None or not layout.has_header or layout.delimiter == " ":
         raise ImportFormatError("it has no line that names its columns.", where=str(path))
-    header = layout.delimiter.join([*(f"c{i}" for i in range(len(layout.names))), "extra"]).encode() + b"\n"
     skip = layout.skip
     for data, done in chunks(path, quoted=layout.quoted):
         body = data
         while skip and body:
             body, skip = body[body.find(b"\n") + 1 :], skip - 1
-        frame = pl.read_csv(
-            header + body, separator=layout.delimiter, infer_schema=False, truncate_ragged_lines=True,
-            encoding="utf8-lossy", quote_char='"' if layout.quoted else None,
-        )  # fmt: skip
+        frame = read_cells(body, len(layout.names), layout.delimiter, quoted=layout.quoted, where=str(path))
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
         sink.saw(frame.height)
         fits = frame.filter(pl.col("extra").is_null())

@@ -30,7 +30,7 @@ MANY_STEPS: Final = 20
 """More backward moves than this in one batch are rows out of order, not a clock that was set."""
 
 # NVML averages utilization over 1/6 s to 1 s. A poll every 15 s is a probe of its last second, not a mean over 15 s:
-# rows further apart than a second are given that one second as their window.
+# rows clearly further apart than that are given that one second as their window.
 
 FAST_NS: Final = 500_000_000
 """Polling faster than this shows the utilization counter's own window."""
@@ -244,7 +244,7 @@ class Samples:
             return
         self._is_probed = True
         period = rows.select(pl.col("t_ns").diff().over("gpu")).to_series().median()
-        if isinstance(period, float) and period > SECOND_NS:
+        if isinstance(period, float) and period > 1.5 * SECOND_NS:
             self._at_most = SECOND_NS
         if isinstance(period, float) and 0 < period < FAST_NS and not self._timeless and not self._whole:
             memory = pl.col("mem_util_pct") if "mem_util_pct" in rows.columns else pl.lit(0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dipstick.errors import ImportFormatError
 from dipstick.importers.delimited import read_telemetry
 from dipstick.importers.layout import find_layout
 from dipstick.importers.names import named
@@ -24,7 +25,10 @@ def sniff(head: Head) -> float:
         "utilization." in line or "memory." in line or "power.draw" in line for line in head.lines[:200]
     ):
         return 0.0
-    layout = find_layout(head.lines, str(head.path))
+    try:
+        layout = find_layout(head.lines, str(head.path))
+    except ImportFormatError:
+        return 0.3  # a header that does not fit its rows: refused when read
     if layout is None or not layout.has_header:
         return 0.0
     certain = [name for name in layout.names if named(name).sure == "certain" and "." in name]

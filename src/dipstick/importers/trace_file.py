@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dipstick.errors import ImportFormatError
 from dipstick.importers import trace_gpu
 from dipstick.importers.binding import Binding
 
@@ -50,6 +51,10 @@ def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - th
     from dipstick.importers.base import Head  # noqa: PLC0415 - typing only above
 
     kind = kind_of(Head(path))
+    if not kind:
+        raise ImportFormatError(
+            "its first line is none of the four headers.", where=str(path), fix="; ".join(HEADERS)
+        )
     notes: list[Note] = []
     tables = trace_gpu.read_one(path, kind, sink.host, notes)
     time = "t_ns" if kind in {"nvml.csv", "gpm.csv"} else "t_us"

@@ -88,7 +88,12 @@ def read(path: Path, options: Options, sink: Sink) -> None:
             where=str(path),
             fix="--format csv reads large tables.",
         )
-    frame = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy")
+    try:
+        frame = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy")
+    except pl.exceptions.PolarsError as error:
+        raise ImportFormatError(
+            f"it can't be read as a chart: {str(error).splitlines()[0]}", where=str(path)
+        ) from error
     names = frame.columns
     axis, chosen = names[0], _one_run(series_of(names[1:]), options, str(path))
     sink.saw(frame.height)

@@ -87,7 +87,11 @@ def _prepare(folder: Path, *, force: bool) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
     except OSError as error:
-        raise RecordingError(f"the folder can't be made: {error.strerror}.", where=str(folder)) from error
+        raise RecordingError(
+            f"the folder can't be made: {error.strerror}.",
+            where=str(folder),
+            fix="Choose another place: -o RUN.",
+        ) from error
 
 
 def _remove(folder: Path) -> None:

@@ -54,8 +54,11 @@ class LiveRun:
 
     @property
     def closed(self) -> bool:
-        """Whether every writer has closed: the run has ended, and everything is in the tables."""
-        return self.manifest.state == "closed"
+        """Whether the run has ended: every writer has closed, or every host's supervisor has (a sampler may be killed)."""
+        hosts, info = self.manifest.hosts, self.manifest.info
+        return self.manifest.state == "closed" or (
+            bool(hosts) and all(f"run@{host}" in info for host in hosts)
+        )
 
     def look(self) -> None:
         """Read what was appended since the last look."""

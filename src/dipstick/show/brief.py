@@ -134,7 +134,8 @@ def _data(report: Report) -> list[Line]:
     lines = [("sampling", sampling(report))] if poor and sampling(report) else []
     lines += [("unused", text) for text in unused(report)]
     lines += [("warning", words.clean(note.text)) for note in report.notes if note.level == "warning"]
-    return [*lines, *overhead(report), *_missing(report)]
+    cost = overhead(report) if report.run.origin == "measured" else []  # imported: not known, as --full says
+    return [*lines, *cost, *_missing(report)]
 
 
 def _missing(report: Report) -> list[Line]:

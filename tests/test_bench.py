@@ -76,7 +76,16 @@ def test_an_unknown_name_lists_the_names(
     """Exit status 2, nothing measured."""
     monkeypatch.setattr(sys, "argv", ["bench", "nope"])
     assert bench.main() == 2
-    assert capsys.readouterr().err.split() == ["help", "sample", "reader", "import", "day", "probe", "peers", "sampler"]
+    assert capsys.readouterr().err.split() == [
+        "help",
+        "sample",
+        "reader",
+        "import",
+        "day",
+        "probe",
+        "peers",
+        "sampler",
+    ]
 
 
 def test_the_day_is_judged_in_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,9 @@ def single(done: Probed) -> dict[str, bool]:
         "a collective has its device time": reduced[0].get("device_ms", -1) >= 0,
         "a captured collective has none": "device_ms" not in reduced[1],
         "the cache clear was seen once": len(clears) == 1,
-        "a cache clear says what was held": all("reserved_before_b" in row.get("detail", "") for row in clears),
+        "a cache clear says what was held": all(
+            "reserved_before_b" in row.get("detail", "") for row in clears
+        ),
         "no trouble": done.troubles() == [],
     }
 

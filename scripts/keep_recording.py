@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -22,6 +22,8 @@ from dipstick.recording.schema import TABLES, TIME_COLUMNS
 from dipstick.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dipstick.recording.reader import Recording
 
 S = 1_000_000_000
@@ -62,9 +64,25 @@ def hosts_hidden(text: str, hosts: tuple[str, ...]) -> str:
 def keep(run: Path, out: Path, *, start_s: float, end_s: float, source: str | None) -> int:
     """Write the copy; returns its size in bytes."""
     recording = open_recording(run)
-    manifest = recording.manifest
+    hosts = recording.manifest.hosts
     names = [name for name in TABLES if name != "anchors" and recording.has(name)]
     frames = {name: kept(recording, name, start_s, end_s) for name in names}
+    return write(recording, out, frames, text=lambda text: hosts_hidden(text, hosts), source=source)
+
+
+def write(
+    recording: Recording, out: Path, frames: dict[str, pl.DataFrame], *, text: Callable[[str], str], source: str | None
+) -> int:
+    """Write tables (Unix time) with the recording's manifest; returns the size in bytes.
+
+    Args:
+        recording: Where notes, health and facts come from.
+        out: The folder.
+        frames: Rows by table.
+        text: What every string of the manifest becomes.
+        source: What was recorded; None keeps the manifest's word.
+    """
+    manifest = recording.manifest
     with RecordingWriter.create(
         out, origin=manifest.origin, host="host0", source=source or manifest.source, force=True, writer="kept",
         created_unix_ns=manifest.created_unix_ns, level=19,
@@ -74,11 +92,25 @@ def keep(run: Path, out: Path, *, start_s: float, end_s: float, source: str | No
         for name, frame in frames.items():
             writer.append(name, frame)
         for note in manifest.notes:
-            writer.note(note.level, hosts_hidden(note.text, manifest.hosts))
+            writer.note(note.level, text(note.text))
         writer.count(**manifest.health)
         facts = {key: value for key, value in manifest.info.items() if not key.startswith(SEGMENTS_KEY)}
-        writer.set_info(**{hosts_hidden(key, manifest.hosts): value for key, value in facts.items()})
-    return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+        writer.set_info(**{text(key): in_all(value, text) for key, value in facts.items()})
+    return size_of(out)
+
+
+def in_all(value: Any, text: Callable[[str], str]) -> Any:
+    """A plain value with every string in it (keys, too) changed."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, dict):
+        return {text(key): in_all(item, text) for key, item in value.items()}
+    return [in_all(item, text) for item in value] if isinstance(value, list) else value
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files in it."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def main() -> int:

@@ -187,6 +187,32 @@ def test_the_wait_that_rewards_cause_is_on_their_bill() -> None:
     ).headline  # fmt: skip
 
 
+def test_the_slower_rank_is_named_where_it_is_always_the_same() -> None:
+    """Rank 1 is last in 12 of 12 steps: beyond chance, so the bill names it."""
+    spans = [
+        r for k in range(12) for r in cycle(0, k, 10 * k, (2, 4, 3, 1)) + cycle(1, k, 10 * k, (2, 7, 0, 1))
+    ]
+
+    assert "36 more spent waiting for rank 1's rewards" in answer(seen(memory(spans=spans))).headline
+
+
+def test_no_rank_is_named_where_they_take_turns() -> None:
+    """Each is last in 6 of 12 steps."""
+    late, early = (2.0, 7.0, 0.0, 1.0), (2.0, 4.0, 3.0, 1.0)
+    spans = [r for k in range(12) for r in cycle(k % 2, k, 10 * k, late) + cycle(1 - k % 2, k, 10 * k, early)]
+
+    assert "waiting for the slower rank's rewards" in answer(seen(memory(spans=spans))).headline
+
+
+def test_a_rank_is_named_by_the_framework_s_number() -> None:
+    """Ranks 3 and 5 (the others left no spans): rank 5 is the late one, not the second."""
+    spans = [
+        r for k in range(12) for r in cycle(3, k, 10 * k, (2, 4, 3, 1)) + cycle(5, k, 10 * k, (2, 7, 0, 1))
+    ]
+
+    assert "waiting for rank 5's rewards" in answer(seen(memory(spans=spans))).headline
+
+
 def test_without_a_named_phase_nobody_can_say_what_is_paid_for() -> None:
     """Steps alone."""
     found = answer(findings_of([span("step", 0, 40, step=0)], [(0, 40)]))

@@ -15,7 +15,7 @@ from dipstick.verdicts import check_stragglers
 from dipstick.verdicts.check_stragglers import arrivers, second_longest, straggler_rank
 from dipstick.verdicts.claim_phases import dips_follow_longest_job, dips_follow_queued_work
 from dipstick.verdicts.claim_phases import straggler_rank as rank_claim
-from records import Row, job, memory, near, ns, without
+from records import Row, cycle, job, memory, near, ns, without
 from worlds import BUSY, World, evidence_of, healthy, varied
 
 if TYPE_CHECKING:
@@ -134,8 +134,10 @@ def test_rewards_that_hardly_vary_follow_nothing() -> None:
     assert verdict.cheapest_experiment.startswith("make it vary")
 
 
-@pytest.mark.parametrize("gone", [("gpu", "gpu_counters"), ("jobs",), ("spans",)], ids=lambda gone: gone[0])
-def test_jobs_telemetry_and_steps_are_all_needed(gone: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "gone", [("jobs",), ("spans",), ("gpu", "gpu_counters", "spans")], ids=lambda gone: gone[0]
+)
+def test_jobs_and_steps_are_needed(gone: tuple[str, ...]) -> None:
     """Which of them is missing is not guessed."""
     evidence = evidence_of(without(healthy(4).recording(), *gone))
     verdict = check_stragglers.judge(evidence)
@@ -336,3 +338,48 @@ def test_receipts_count_last_places_and_add_up_jobs() -> None:
     ]
     assert sum(r.value or 0 for r in receipts[:2]) == 30
     assert receipts[2].value == near(sum(r[0] for r in WIDE), rel=1e-6)
+
+
+# Without telemetry
+
+
+def spans_alone(late: list[int], **more: Any) -> Evidence:
+    """Two ranks, a step for each entry: that rank's rewards take 3 s longer. No telemetry."""
+    lengths = {True: (2.0, 7.0, 0.0, 1.0), False: (2.0, 4.0, 3.0, 1.0)}
+    spans = [
+        r
+        for k, who in enumerate(late)
+        for rank in (0, 1)
+        for r in cycle(rank, k, 10 * k, lengths[rank == who])
+    ]
+    return evidence_of(memory(spans=spans, **more))
+
+
+def test_without_telemetry_the_spans_decide() -> None:
+    """Rank 1 is last in 12 of 12 steps. What telemetry would add is said."""
+    verdict = check_stragglers.judge(spans_alone([1] * 12))
+
+    assert verdict.word == "yes"
+    assert verdict.because.startswith("rank 1 is last in 12 of 12 steps")
+    assert verdict.because.endswith(
+        "GPU telemetry would add whether the dips follow: dipstick run records both on one clock"
+    )
+
+
+def test_without_telemetry_nobody_is_blamed_where_ranks_take_turns() -> None:
+    """Each is last in 60 of 120 steps: no straggler, from spans alone."""
+    assert check_stragglers.judge(spans_alone([0, 1] * 60)).word == "no"
+
+
+def test_a_few_steps_without_telemetry_decide_nothing() -> None:
+    """Two of three: open, with a reason."""
+    verdict = check_stragglers.judge(spans_alone([1, 0, 1]))
+
+    assert (verdict.word, verdict.reason is not None) == ("unconfirmed", True)
+
+
+def test_one_rank_without_telemetry_or_jobs_has_no_straggler_to_find() -> None:
+    """Nobody to compare with: what is missing is named."""
+    spans = [r for k in range(12) for r in cycle(0, k, 10 * k, (2, 4, 3, 1))]
+
+    assert check_stragglers.judge(evidence_of(memory(spans=spans))).reason is Reason.MISSING_SIGNAL

@@ -391,6 +391,42 @@ def test_a_dip_is_not_blamed_on_a_phase_that_only_touches_it() -> None:
     assert first_dip(spans, [(0, 4), (7, 20)]).phase == "checkpoint"
 
 
+def test_a_dip_is_named_after_the_phase_in_which_its_utilization_is_missing() -> None:
+    """Generation fills 4 of its 6 s but runs at 40 of 100 %: 2.4 GPU-seconds missing. The idle weight sync: 2 s, 2.0.
+
+    With the tail at 45 % it's 2.2 to 2.0 and still generation; at 49 % and 3 s it's 1.5 to 2.0 and the sync's.
+    """
+
+    def dip(tail_s: float, percent: float) -> Dip:
+        busy, rest = round((8 - tail_s) / 0.2), round(tail_s / 0.2)
+        util = [100.0] * busy + [percent] * rest + [0.0] * 10 + [100.0] * 50
+        spans = [
+            span("step", 0, 20, step=0), span("vLLM.generate", 0, 8, step=0), span("sync_weights", 8, 10, step=0),
+            span("backward", 10, 20, step=0),
+        ]  # fmt: skip
+        return analyse(memory(spans=spans, gpu=utilization(util), processes=PROCESSES[:1])).dips[0]
+
+    assert [dip(4, 40).phase, dip(4, 45).phase, dip(3, 49).phase] == ["generate", "generate", "weight_sync"]
+
+
+def test_the_lag_is_still_that_of_the_phase_that_fills_the_dip() -> None:
+    """3 s of generation at 49 % before 2 s of weight sync at 0: the dip is the sync's, its start compared with generation's."""
+    util = [100.0] * 25 + [49.0] * 15 + [0.0] * 10 + [100.0] * 50
+    spans = [
+        span("step", 0, 20, step=0), span("vLLM.generate", 0, 8, step=0), span("sync_weights", 8, 10, step=0),
+        span("backward", 10, 20, step=0),
+    ]  # fmt: skip
+
+    (dip,) = (
+        d
+        for d in analyse(memory(spans=spans, gpu=utilization(util), processes=PROCESSES[:1])).dips
+        if d.series == "utilization"
+    )
+
+    assert (dip.phase, dip.boundary) == ("weight_sync", "generate")
+    assert dip.boundary_lag_s == near(5, abs=0.3)
+
+
 def test_without_spans_a_dip_has_no_phase() -> None:
     """None, and no lag."""
     dip = analyse(memory(gpu=gpu_of(BUSY))).dips[0]

@@ -27,7 +27,10 @@ def seen(
 ) -> list[list[tuple[int, str | None, float]]]:
     """Pid, role and percentage of everybody seen at each spike."""
     recording = memory(gpu_process=rows, processes=[process(7, rank=None, gpu=0, role="cron")])
-    return [[(p["pid"], p["role"], p["mem_pct"]) for p in found] for found in seen_running(recording, spikes)]
+    return [
+        [(p["pid"], p["role"], p["mem_pct"]) for p in found]
+        for found in seen_running(recording, [(HOST, *spike) for spike in spikes])
+    ]
 
 
 def test_each_spike_has_its_own_company_the_busiest_first() -> None:
@@ -65,3 +68,24 @@ def test_without_spikes_or_rows_there_is_nobody() -> None:
     """Nothing in, nothing out."""
     assert seen([]) == []
     assert seen([(0, 10.0, 10.5)], []) == [[]]
+
+
+def test_every_host_has_a_gpu_0_and_a_pid_7() -> None:
+    """Two hosts, the same GPU index and pid: each spike has its own host's process, with its own role."""
+    there = {"host": "node2"}
+    recording = memory(
+        gpu_process=[row(10.0, 7, 20.0), row(10.1, 7, 50.0) | there, row(10.2, 8, 5.0) | there],
+        processes=[process(7, rank=0, gpu=0), process(7, rank=None, gpu=0, host="node2", role="cron")],
+    )
+
+    here, other = seen_running(recording, [(HOST, 0, 10.0, 10.5), ("node2", 0, 10.0, 10.5)])
+
+    assert here == [{"pid": 7, "role": "trainer", "mem_pct": 20.0}]
+    assert other == [{"pid": 7, "role": "cron", "mem_pct": 50.0}, {"pid": 8, "role": None, "mem_pct": 5.0}]
+
+
+def test_a_host_without_a_name_is_one_too() -> None:
+    """Imported telemetry may not say where it was read."""
+    recording = memory(gpu_process=[row(10.0, 7, 20.0) | {"host": None}])
+
+    assert seen_running(recording, [("", 0, 10.0, 10.5)]) == [[{"pid": 7, "role": None, "mem_pct": 20.0}]]

@@ -17,6 +17,7 @@ from builders import (
     many_report,
     tiny_report,
 )
+from dipstick.analysis.spans import of_nobody
 from dipstick.judgement import Check, Receipt, Verdict
 from dipstick.phases import CODE
 from dipstick.show import page, page_rows, page_tracks
@@ -125,6 +126,7 @@ def test_dips_name_their_gpu_and_phase() -> None:
 def test_spikes_say_what_explains_them() -> None:
     """Nothing is an empty name."""
     spike = {
+        "host": "node1",
         "gpu": 0,
         "start_s": 1.0,
         "end_s": float("nan"),
@@ -245,3 +247,40 @@ def test_a_rank_without_spans_has_no_sites() -> None:
     cells = Cells(np.array([0.0]), np.array([1.0]), np.array([2.0]), np.array([2.0]), 1)
     spans = page_rows._numbered(recording().table("spans"), page_rows._sites(recording().table("spans")))
     assert page_rows._innermost(5, spans, cells).tolist() == [-1.0]
+
+
+def test_a_worker_s_code_is_not_where_its_rank_was() -> None:
+    """A reward worker of rank 0 parses during [4, 7): the rank's own rewards are what the page shows there."""
+    worker = process(7, rank=0, gpu=0, role="reward_worker")
+    place = {"file": "train.py", "line": 12}
+    spans = [
+        *(row | place for row in cycle(0, 0, 0.0, (4, 3, 2, 1))),
+        span("parse", 4, 7, rank=0) | place | {"pid": 7},
+    ]
+    found = recording(spans=spans, processes=[process(900, rank=0, gpu=0), worker])
+
+    head, _ = opened(page.data(explain(found), found)[0])
+
+    assert "parse" not in {site["name"] for site in head["sites"]}
+
+
+def test_a_worker_s_event_has_no_rank_on_the_page() -> None:
+    """It inherited rank 0; the trainer's event keeps it."""
+    worker = process(7, rank=0, gpu=0, role="reward_worker")
+    events = [event("gc", 3.0) | {"pid": 7, "rank": 0}, event("gc", 5.0) | {"pid": 900, "rank": 0}]
+    found = recording(events=events, processes=[process(900, rank=0, gpu=0), worker])
+    pack = Pack()
+
+    assert page_rows.event_tracks(found, pack) is not None
+    assert found.table("events")["rank"].to_list() == [0, 0]
+    assert of_nobody(found.table("events"), found.table("processes"))["rank"].to_list() == [None, 0]
+
+
+def test_a_spike_belongs_to_its_host_s_gpu() -> None:
+    """GPU 0 of two hosts: the page's GPUs are counted over both; one of no known GPU has none."""
+    spikes = [
+        {"host": host, "gpu": 0, "start_s": 1.0, "end_s": 2.0, "peak_pct": 80.0} for host in ("a", "b", "c")
+    ]
+    places = {("a", 0): 0, ("b", 0): 1}
+
+    assert [page_rows.placed_spike(spike, places)["gpu"] for spike in spikes] == [0, 1, -1]

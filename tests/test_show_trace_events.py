@@ -329,3 +329,20 @@ def test_a_recording_without_names_can_be_analysed_and_holds_none() -> None:
     text = gzip.decompress(trace_chrome.render(trace)).decode()
     assert ("ann" in text, "node1" in text, "folder1/train.py:12" in text) == (False, False, True)
     assert [(s.t0, s.t1) for s in trace.slices] == [(s.t0, s.t1) for s in made(plain).slices]
+
+
+def test_what_a_worker_did_is_not_in_its_rank_s_tracks() -> None:
+    """A reward worker inherited rank 0: its span is in no track of the rank, its event among those of nobody."""
+    worker = process(7, rank=0, gpu=0, role="reward_worker")
+    spans = [*cycle(0, 0, 0.0, (4, 3, 2, 1)), span("parse", 4, 5, rank=0) | {"pid": 7}]
+    events = [event("gc", 4.5) | {"pid": 7, "rank": 0}, event("gc", 5.0) | {"pid": 900, "rank": 0}]
+
+    tracks = named(
+        made(recording(spans=spans, events=events, processes=[process(900, rank=0, gpu=0), worker]))
+    )
+
+    assert "parse" not in {
+        one.name for path, slices in tracks.items() if path.startswith("rank 0") for one in slices
+    }
+    assert [one.t0 for one in tracks["rank 0/event gc"]] == [5 * 10**9]
+    assert [one.t0 for one in tracks["events/event gc"]] == [45 * 10**8]

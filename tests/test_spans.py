@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dipstick import phases
-from dipstick.analysis.spans import INHERIT, Lane, ResolvedLane, encode, read_lanes, resolve
-from records import process, span, table
+from dipstick.analysis.spans import INHERIT, Lane, ResolvedLane, encode, of_nobody, read_lanes, resolve
+from records import HOST, process, span, table
 
 
 def lane_of(*rows: dict[str, object]) -> Lane:
@@ -287,3 +287,30 @@ def test_an_empty_span_has_a_phase_but_no_time() -> None:
 
     assert seconds(resolved) == {"reward": 4.0}
     assert phase_by_name(resolved)[1] == ("empty_cache", "cache_clear")
+
+
+def test_rows_of_a_worker_lose_the_rank_that_it_inherited() -> None:
+    """In their order; a row without a known process keeps its rank."""
+    rows = table(
+        "events",
+        [
+            {"host": HOST, "pid": pid, "rank": 0, "name": "gc", "t0_ns": i}
+            for i, pid in enumerate((7, 900, 7, 5))
+        ],
+    )
+    who = table(
+        "processes", [process(7, rank=0, gpu=None, role="reward_worker"), process(900, rank=0, gpu=0)]
+    )
+
+    assert of_nobody(rows, who)["rank"].to_list() == [None, 0, None, 0]
+    assert of_nobody(rows, who).columns == rows.columns
+
+
+def test_a_worker_of_another_host_with_that_pid_is_another_process() -> None:
+    """Pid 7 is a worker on node2 only."""
+    rows = table("events", [{"host": HOST, "pid": 7, "rank": 0, "name": "gc", "t0_ns": 0}])
+    who = table(
+        "processes", [process(7, rank=1, gpu=None, host="node2", role="worker"), process(7, rank=0, gpu=0)]
+    )
+
+    assert of_nobody(rows, who)["rank"].to_list() == [0]

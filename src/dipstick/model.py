@@ -177,7 +177,7 @@ class Dip:
         depth_pct: Local baseline minus the lowest window mean, percentage points.
         baseline_pct: The local baseline.
         deficit_gpu_s: GPU-seconds below the baseline.
-        phase: The phase of the GPU's rank that covers most of the dip.
+        phase: The phase of the GPU's rank in which most of the dip's utilization is missing.
         boundary: The phase whose start the dip's start is compared with (the one that fills the dip).
         boundary_lag_s: Dip start minus the nearest start of that phase (positive: the dip starts after it).
         scope: ``job`` if every used GPU dips with it, ``gpu`` if none other does, else ``some``.

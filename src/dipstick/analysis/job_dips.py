@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dipstick.analysis.states import StateSeries
     from dipstick.analysis.telemetry import Signals
     from dipstick.analysis.timeline import RankTimeline
-    from dipstick.model import Dip, FloatArray
+    from dipstick.model import Dip, FloatArray, Scope
     from dipstick.model import Series as SeriesName
 
     Used = tuple[Signals, StateSeries, RankTimeline | None]
@@ -36,13 +36,25 @@ def find_all(used: Sequence[Used], timelines: Sequence[RankTimeline]) -> tuple[l
     shared: dict[int, tuple[Series, dips.BusyWindows | None]] = {}
     for name in SERIES:
         series = [_series(signals, states, name, timelines) for signals, states, _ in used]
-        found = [
-            dips.find(s, dips.baseline(s.value, _busy(s, one[2], shared, place)), one[0].window_ns)
+        usual = [
+            dips.baseline(s.value, _busy(s, one[2], shared, place))
             for place, (s, one) in enumerate(zip(series, used, strict=True))
         ]
-        for (signals, _, rank), one, scope in zip(used, found, dips.scopes(found), strict=True):
-            host, gpu = signals.host, signals.gpu
-            per_gpu += dips.describe(one, scope, host=host, gpu=gpu, timeline=rank, series=name)
+        found = [
+            dips.find(s, base, one[0].window_ns) for s, base, one in zip(series, usual, used, strict=True)
+        ]
+        for (signals, _, rank), one, scope, values, base in zip(
+            used, found, dips.scopes(found), series, usual, strict=True
+        ):
+            per_gpu += dips.describe(
+                one,
+                scope,
+                host=signals.host,
+                gpu=signals.gpu,
+                timeline=rank,
+                series=name,
+                curve=(values, base),
+            )
         job += _of_job(used, series, timelines, name)
     return per_gpu, job
 
@@ -88,5 +100,7 @@ def _of_job(
         return []
     mean = dips.mean_series(usable, max(signals.period_ns for signals, _, _ in used))
     first = timelines[0] if timelines else None
-    found = dips.find(mean, dips.baseline_of(mean, first), max(signals.window_ns for signals, _, _ in used))
-    return dips.describe(found, ["job"] * len(found), host="", gpu=None, timeline=first, series=name)
+    base = dips.baseline_of(mean, first)
+    found = dips.find(mean, base, max(signals.window_ns for signals, _, _ in used))
+    wide: list[Scope] = ["job"] * len(found)
+    return dips.describe(found, wide, host="", gpu=None, timeline=first, series=name, curve=(mean, base))

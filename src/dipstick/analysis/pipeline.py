@@ -13,7 +13,7 @@ from dipstick.analysis.breakdown import GpuOfRank, break_down
 from dipstick.analysis.collectives import add_collectives, device_waits, match
 from dipstick.analysis.job_dips import find_all
 from dipstick.analysis.restarts import join_restarts
-from dipstick.analysis.spans import read_lanes
+from dipstick.analysis.spans import of_ranks, read_lanes
 from dipstick.analysis.states import Context, StateSeries, classify
 from dipstick.analysis.stragglers import find_stragglers
 from dipstick.analysis.telemetry import Signals, read_signals
@@ -134,7 +134,7 @@ def find_gpus(
         for host, gpu, name in recording.table("gpus").select("host", "gpu", "name").iter_rows()
         if name is not None  # of several files that show a GPU, one may know its name
     }
-    events = recording.table("events")
+    events = of_ranks(recording.table("events"), processes)  # a worker's save is not its rank's
     gpus = []
     for signal in signals:
         rank = owner.get((signal.host, signal.gpu))

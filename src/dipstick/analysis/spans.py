@@ -105,6 +105,13 @@ def of_ranks(spans: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
     return own if own.height else spans
 
 
+def of_nobody(rows: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
+    """The rows, in their order, without the rank that a worker inherited."""
+    own = of_ranks(rows.with_row_index("_at"), processes)["_at"]
+    inherited = ~pl.int_range(pl.len()).is_in(own.to_list())
+    return rows.with_columns(rank=pl.when(inherited).then(None).otherwise("rank"))
+
+
 def _by_thread(table: pl.DataFrame) -> Iterator[tuple[int, int | None, pl.DataFrame]]:
     keys = table.select("rank", "pid", "tid").unique().sort("rank", "pid", "tid", nulls_last=False)
     for rank, pid, tid in keys.iter_rows():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
+from dipstick.analysis.spans import of_nobody, of_ranks
 from dipstick.show import words
 from dipstick.show.page_tracks import MOST_CODES, packed
 from dipstick.show.thin import Cells, inside, thin_codes
@@ -30,7 +31,7 @@ def phase_tracks(report: Report, recording: Recorded | None, pack: Pack, budget:
     """``ranks`` (phases, and the code that each was in) and ``sites`` (that code, with its numbers)."""
     ranks = report.tracks.ranks
     most = budget.each(MOST_CODES, len(ranks))
-    spans = None if recording is None else recording.table("spans")
+    spans = None if recording is None else of_ranks(recording.table("spans"), recording.table("processes"))
     sites = pl.DataFrame() if spans is None else _sites(spans)
     numbered = None if spans is None or sites.is_empty() else _numbered(spans, sites)
     return {
@@ -162,7 +163,9 @@ def event_tracks(recording: Recorded | None, pack: Pack) -> dict[str, Any] | Non
     events = None if recording is None else recording.table("events")
     if events is None or events.is_empty():
         return None
-    shown = _spread(events.with_columns(pl.col("name").cast(pl.String).fill_null("")))
+    assert recording is not None  # noqa: S101 - it has events
+    named = events.with_columns(pl.col("name").cast(pl.String).fill_null(""))
+    shown = _spread(of_nobody(named, recording.table("processes")))
     names = shown["name"].unique().sort().to_list()
     t0 = shown["t0_ns"].to_numpy() / 1e9
     t1 = shown["t1_ns"].fill_null(shown["t0_ns"]).to_numpy() / 1e9
@@ -187,7 +190,7 @@ def _spread(events: pl.DataFrame) -> pl.DataFrame:
 
 def mark_tracks(report: Report, pack: Pack) -> dict[str, Any]:
     """Dips of each series and spikes of memory access; the deepest and highest where there are too many."""
-    gpus = {(t.host, t.gpu): i for i, t in enumerate(report.tracks.gpus)}
+    gpus: dict[tuple[str, Any], int] = {(t.host, t.gpu): i for i, t in enumerate(report.tracks.gpus)}
     dips = sorted(report.dips, key=lambda d: -d.deficit_gpu_s)[:MOST_DIPS]
     rows = [
         (
@@ -202,7 +205,11 @@ def mark_tracks(report: Report, pack: Pack) -> dict[str, Any]:
     ]
     facts = next((check.facts for check in report.checks if check.name == "memory_spikes"), {})
     spikes = list(facts.get("spikes") or ())[:MOST_DIPS]
-    return {"dips": _dips(rows, pack), "dips_in_all": len(report.dips), "spikes": [_spike(s) for s in spikes]}
+    return {
+        "dips": _dips(rows, pack),
+        "dips_in_all": len(report.dips),
+        "spikes": [placed_spike(s, gpus) for s in spikes],
+    }
 
 
 def _dips(rows: list[tuple[float, float, int, float, bool, str]], pack: Pack) -> dict[str, Any]:
@@ -215,10 +222,10 @@ def _dips(rows: list[tuple[float, float, int, float, bool, str]], pack: Pack) ->
     }  # fmt: skip
 
 
-def _spike(spike: dict[str, Any]) -> dict[str, Any]:
-    """``by`` is empty where nothing explains it."""
+def placed_spike(spike: dict[str, Any], gpus: dict[tuple[str, Any], int]) -> dict[str, Any]:
+    """``gpu`` is a place in the page's GPUs (-1: none); ``by`` is empty where nothing explains it."""
     return {
-        "gpu": spike.get("gpu"), "t0": _finite(spike.get("start_s")), "t1": _finite(spike.get("end_s")), "peak": _finite(spike.get("peak_pct")),
+        "gpu": gpus.get((str(spike.get("host") or ""), spike.get("gpu")), -1), "t0": _finite(spike.get("start_s")), "t1": _finite(spike.get("end_s")), "peak": _finite(spike.get("peak_pct")),
         "phase": words.clean(str(spike.get("phase") or ""), 40), "by": words.clean(str(spike.get("explained_by") or ""), 40),
     }  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
+from dipstick.analysis.spans import of_nobody, of_ranks
 from dipstick.model import STATES
 from dipstick.phases import PHASES
 from dipstick.show import words
@@ -190,7 +191,8 @@ def _rank(made: _Maker, timeline: RankTimeline, recording: Recorded) -> None:
     ]
     made.phases[timeline.rank] = mine
     made.slices += mine
-    spans = recording.table("spans").filter(pl.col("rank") == timeline.rank)
+    spans = of_ranks(recording.table("spans"), recording.table("processes"))
+    spans = spans.filter(pl.col("rank") == timeline.rank)
     for i, part in enumerate(spans.partition_by("host", "pid", "tid", maintain_order=True)):
         made.slices += nested(
             [
@@ -308,6 +310,7 @@ def side_by_side(spans: Sequence[tuple[int, int]]) -> list[int]:
 
 def _events(made: _Maker, recording: Recorded) -> None:
     events = recording.table("events").with_columns(pl.col("name").cast(pl.String).fill_null("event"))
+    events = of_nobody(events, recording.table("processes"))
     for part in events.partition_by("rank", "name", maintain_order=True):
         rank, name = part.select("rank", "name").row(0)
         group = "events" if rank is None else f"rank {rank}"

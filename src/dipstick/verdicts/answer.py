@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dipstick.model import Answer, Breakdown
 from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts.bill import gpu_seconds
-from dipstick.verdicts.check_stragglers import straggler_rank
+from dipstick.verdicts.check_stragglers import gather, straggler_rank
 from dipstick.verdicts.dips_are import Kind, dips_are
 from dipstick.verdicts.slow_workers import workers
 
@@ -35,7 +35,7 @@ def answer(evidence: Evidence) -> Answer:
     """The headline and its machine-readable keys."""
     findings, kind = evidence.findings, dips_are(evidence)
     breakdown = findings.breakdown
-    first = _paid_sentence(findings, breakdown) if breakdown else _no_phases(findings)
+    first = _paid_sentence(evidence, breakdown) if breakdown else _no_phases(findings)
     clauses = (_hollow_clause(findings), _dips_clause(evidence, kind), _worker_clause(evidence, kind))
     second = "; ".join(clause for clause in clauses if clause)
     return Answer(
@@ -46,20 +46,21 @@ def answer(evidence: Evidence) -> Answer:
     )
 
 
-def _paid_sentence(findings: Findings, breakdown: Breakdown) -> str:
+def _paid_sentence(evidence: Evidence, breakdown: Breakdown) -> str:
     longest, paid = breakdown.longest, breakdown.paid_most_for
     if longest is None or paid is None:
         return "No phase of the step was recorded, so nobody can say which one is paid for."
     path = dict(breakdown.critical_path)
     share = 100 * path[longest] / sum(path.values())
-    bill = _bill(findings, paid)
+    bill = _bill(evidence, paid)
     if longest == paid:
         return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), and it is the one you pay for: {bill}."
     return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), but most is paid for {_words(paid)}: {bill}."
 
 
-def _bill(findings: Findings, paid: str) -> str:
-    """GPU-seconds of the phase, with the wait it causes beside it."""
+def _bill(evidence: Evidence, paid: str) -> str:
+    """GPU-seconds of the phase, with the wait it causes beside it; a rank is named where the exact test finds one."""
+    findings = evidence.findings
     seconds = gpu_seconds(findings)
     everything = sum(seconds.values())
     digits = 0 if everything >= WHOLE_SECONDS else 1  # "0 of 0" answers nothing
@@ -68,8 +69,14 @@ def _bill(findings: Findings, paid: str) -> str:
     )
     wait = seconds.get("gather_wait", 0.0)
     if paid == "reward" and wait >= WORTH_SAYING * everything:
-        text += f", and {wait:.{digits}f} more spent waiting for the slower rank's rewards"
+        text += f", and {wait:.{digits}f} more spent waiting for {_slower(evidence)}'s rewards"
     return text
+
+
+def _slower(evidence: Evidence) -> str:
+    found, met = straggler_rank(evidence), gather(evidence)
+    is_one = found is not None and met is not None and found[1].word == "yes"
+    return f"rank {met.ranks[found[0].rank]}" if is_one and found and met else "the slower rank"
 
 
 def _hollow_clause(findings: Findings) -> str:

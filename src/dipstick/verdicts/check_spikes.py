@@ -242,7 +242,9 @@ def _facts(
         for i, spike in enumerate(found.spikes)
     ]
     chase = [row for row in rows if row["explained_by"] is None]
-    beside = seen_running(evidence.recording, [(row["gpu"], row["start_s"], row["end_s"]) for row in chase])
+    beside = seen_running(
+        evidence.recording, [(row["host"], row["gpu"], row["start_s"], row["end_s"]) for row in chase]
+    )
     chase = [row | {"running": running} for row, running in zip(chase, beside, strict=True)]
     beat = cadence(
         np.asarray([row["start_s"] for row in chase]),
@@ -258,6 +260,7 @@ def _facts(
         "unexplained_spikes": chase[:SHOWN],
         "levels": [
             {
+                "host": gpu.signals.host,
                 "gpu": gpu.signals.gpu,
                 "phase": level.phase,
                 "usual_pct": level.level_pct,
@@ -273,7 +276,7 @@ def _facts(
 
 def _spike(gpu: Gpu, spike: Spike, owner: str | None) -> dict[str, Any]:
     return {
-        "gpu": gpu.signals.gpu, "start_s": spike.start_s, "end_s": spike.end_s, "peak_pct": spike.peak_pct,
+        "host": gpu.signals.host, "gpu": gpu.signals.gpu, "start_s": spike.start_s, "end_s": spike.end_s, "peak_pct": spike.peak_pct,
         "phase": spike.phase, "explained_by": owner,
     }  # fmt: skip
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dipstick.verdicts.evidence import Evidence
 
 QUESTION = "Do the dips follow the slowest reward job, and is one rank or worker the straggler?"
+RECORD_IT = "dipstick run records both on one clock"
 DRIVER_WORDS = {
     "longest_job": "the longest job of the step",
     "total_work": "the work queued for the workers",
@@ -69,8 +70,22 @@ def judge(evidence: Evidence) -> Verdict:
     test = dips_follow(evidence)
     if test is not None:
         return _verdict(test)
+    if not evidence.findings.gpus and (seen := _from_spans(evidence)) is not None:
+        return seen
     missing = "no reward jobs with worker times beside GPU telemetry"
     return unconfirmed(Reason.MISSING_SIGNAL, missing if evidence.synchronous else NO_BARRIER)
+
+
+def _from_spans(evidence: Evidence) -> Verdict | None:
+    """Without telemetry: is one rank or worker the straggler? Spans and jobs say; whether dips follow it stays open."""
+    found, known = straggler_rank(evidence), slow_workers.workers(evidence)
+    parts: list[Verdict] = [*([found[1]] if found else ()), *(worker.verdict for worker in known)]
+    if not parts:
+        return None
+    told = max(parts, key=lambda part: part.rank)
+    return replace(
+        told, because=f"{told.because}; GPU telemetry would add whether the dips follow: {RECORD_IT}"
+    )
 
 
 def dips_follow(evidence: Evidence) -> StragglerTest | None:

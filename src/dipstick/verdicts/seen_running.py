@@ -16,32 +16,45 @@ SLACK_NS = 1_000_000_000
 
 
 def seen_running(
-    recording: Recording, spikes: Sequence[tuple[int, float, float]]
+    recording: Recording, spikes: Sequence[tuple[str, int, float, float]]
 ) -> list[list[dict[str, Any]]]:
     """The processes that accessed memory within a second of each spike, the busiest first (ties by pid).
 
     Args:
         recording: With the ``gpu_process`` and ``processes`` tables.
-        spikes: GPU, start and end (seconds since start) of each.
+        spikes: Host, GPU, start and end (seconds since start) of each: every host has a GPU 0, and a pid 7.
 
     Returns:
         For each spike the processes' pid, role (None where nobody recorded it) and highest ``mem_pct``.
 
-    Example: pid 7 reads 20 and 60 % on GPU 0 at 9.5 and 10.2 s; the spike (0, 10.0, 10.5) was
+    Example: pid 7 reads 20 and 60 % on GPU 0 at 9.5 and 10.2 s; the spike (its host, 0, 10.0, 10.5) was
     accompanied by ``{"pid": 7, "role": "cron", "mem_pct": 60.0}``.
     """
-    around = [(gpu, int(start * 1e9) - SLACK_NS, int(end * 1e9) + SLACK_NS) for gpu, start, end in spikes]
+    around = [
+        ((host, gpu), int(start * 1e9) - SLACK_NS, int(end * 1e9) + SLACK_NS)
+        for host, gpu, start, end in spikes
+    ]
     if not around:
         return []
     low, high = min(start for _, start, _ in around), max(end for _, _, end in around)
     seen = recording.table(
-        "gpu_process", start_ns=low, end_ns=high, columns=["t_ns", "gpu", "pid", "mem_pct"]
+        "gpu_process", start_ns=low, end_ns=high, columns=["t_ns", "host", "gpu", "pid", "mem_pct"]
+    ).with_columns(pl.col("host").cast(pl.String).fill_null(""))
+    parts = seen.filter(pl.col("mem_pct") > 0).partition_by("host", "gpu", as_dict=True, maintain_order=True)
+    known = recording.table("processes").select(
+        pl.col("host").cast(pl.String).fill_null(""), "pid", pl.col("role").cast(pl.String)
     )
-    parts = seen.filter(pl.col("mem_pct") > 0).partition_by("gpu", as_dict=True, maintain_order=True)
-    known = recording.table("processes").select("pid", pl.col("role").cast(pl.String))
-    roles: dict[int, str | None] = dict(known.iter_rows())
+    roles: dict[tuple[str, int], str | None] = {(host, pid): role for host, pid, role in known.iter_rows()}
     nobody = seen.clear()
-    return [_busiest(parts.get((gpu,), nobody), start, end, roles) for gpu, start, end in around]
+    return [
+        _busiest(
+            parts.get(where, nobody),
+            start,
+            end,
+            {pid: role for (host, pid), role in roles.items() if host == where[0]},
+        )
+        for where, start, end in around
+    ]
 
 
 def _busiest(rows: pl.DataFrame, start: int, end: int, roles: dict[int, str | None]) -> list[dict[str, Any]]:

@@ -77,18 +77,18 @@ def _workers(evidence: Evidence) -> tuple[Worker, ...]:
     deep = np.zeros(loop.steps, np.bool_)
     deep[widest] = True
     found = [
-        Worker(pid, rank, test, ended.get(pid, 0), len(widest))
+        Worker(pid, rank, test, ended.get((rank, pid), 0), len(widest))
         for test in judge_workers(loop.jobs, deep, evidence.rng(20))
         for rank, pid in (steps.workers[test.worker],)
     ]
     return tuple(sorted(found, key=lambda worker: -worker.test.ratio.value))
 
 
-def _last_pids(evidence: Evidence, steps: IntArray) -> dict[int, int]:
-    """How many of these steps' rewards ended with a job of each process."""
-    jobs = evidence.recording.table("jobs", columns=["pid", "step", "t1_ns"]).drop_nulls()
+def _last_pids(evidence: Evidence, steps: IntArray) -> dict[tuple[int, int], int]:
+    """How many of these steps' rewards ended with a job of each (rank, pid): two hosts may have the same pid."""
+    jobs = evidence.recording.table("jobs", columns=["rank", "pid", "step", "t1_ns"]).drop_nulls()
     last = jobs.filter(pl.col("step").is_in(steps.tolist())).sort("t1_ns").group_by("step").last()
-    return dict(last.group_by("pid").len().iter_rows())
+    return {(rank, pid): count for rank, pid, count in last.group_by("rank", "pid").len().iter_rows()}
 
 
 def _widest(evidence: Evidence) -> IntArray:

@@ -163,7 +163,7 @@ class Page {
     const known = spikes.filter((s) => s.t0 !== null && s.t1 !== null).sort((a, b) => a.t0 - b.t0);
     if (known.length) {
       row("memory spikes", Float64Array.from(known, (s) => s.t0), Float64Array.from(known, (s) => s.t1 - s.t0), all(known.length), (i) => (known[i].by ? "#0072b2" : "#d55e00"),
-        (i) => { const s = known[i]; this.mark(s.t0, s.t1); this.pick(`spike of memory access, GPU ${s.gpu}`, [["from", AT(s.t0)], ["for", SECONDS(s.t1 - s.t0)], ["peak", s.peak === null ? null : `${s.peak} %`], ["in", s.phase], ["explained by", s.by || "nothing known"]]); });
+        (i) => { const s = known[i]; this.mark(s.t0, s.t1); this.pick(`spike of memory access${KNOWN(s.gpu) && s.gpu >= 0 ? `, ${this.head.gpus[s.gpu].label}` : ""}`, [["from", AT(s.t0)], ["for", SECONDS(s.t1 - s.t0)], ["peak", s.peak === null ? null : `${s.peak} %`], ["in", s.phase], ["explained by", s.by || "nothing known"]]); });
     }
     if (events) {
       const t0 = d.times(events.t0), length = d.times(events.len), lane = d.ints(events.lane), rank = d.ints(events.rank), step = d.ints(events.step);

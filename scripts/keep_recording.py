@@ -71,7 +71,12 @@ def keep(run: Path, out: Path, *, start_s: float, end_s: float, source: str | No
 
 
 def write(
-    recording: Recording, out: Path, frames: dict[str, pl.DataFrame], *, text: Callable[[str], str], source: str | None
+    recording: Recording,
+    out: Path,
+    frames: dict[str, pl.DataFrame],
+    *,
+    text: Callable[[str], str],
+    source: str | None,
 ) -> int:
     """Write tables (Unix time) with the recording's manifest; returns the size in bytes.
 

@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dipstick.recording.manifest import MANIFEST
+from dipstick.recording.layout import MANIFEST
 from dipstick.recording.reader import SAMPLES, Recording, open_recording
 from dipstick.recording.schema import TABLES, TIME_COLUMNS
 from dipstick.show.redact import names_of, without_names
 from dipstick.verdicts.report import explain
-from keep_recording import keep, size_of, write
+from keep_recording import keep, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIMIT = 1_000_000
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{2,40}")
-HOME = re.compile(r"(?:/home/|/root\b|/Users/|/tmp/|/workspace/|[A-Za-z]:\\Users)")  # noqa: S108 - what must not be there
+HOME = re.compile(r"(?:/home/|/root\b|/Users/|/tmp/|/workspace/|[A-Za-z]:\\Users)")
 
 
 def ship(run: Path, folder: Path, *, start_s: float, end_s: float, source: str | None, limit: int) -> int:
@@ -47,7 +47,10 @@ def ship(run: Path, folder: Path, *, start_s: float, end_s: float, source: str |
         keep(run, small, start_s=start_s, end_s=end_s, source=source or "a real run")
         recording = open_recording(small)
         size = redacted(recording, folder)
-        wrong = [*left_in(folder, secrets_of(open_recording(run))), *_differences(recording, open_recording(folder))]
+        wrong = [
+            *left_in(folder, secrets_of(open_recording(run))),
+            *_differences(recording, open_recording(folder)),
+        ]
     if size > limit:
         wrong.append(f"{size:,} bytes are more than {limit:,}: take fewer seconds (--from, --to)")
     if wrong:
@@ -61,31 +64,39 @@ def ship(run: Path, folder: Path, *, start_s: float, end_s: float, source: str |
 def redacted(recording: Recording, out: Path) -> int:
     """The recording with every name replaced, times in Unix time as they were."""
     clean, names = without_names(recording), names_of(None, recording)
+    numbered = {names.host(host): f"host{i}" for i, host in enumerate(hosts_of(recording))}  # as the manifest does
     frames = {}
     for name in (name for name in TABLES if name != "anchors" and recording.has(name)):
         frame = clean.table(name).select(pl.exclude("clock"))
-        frames[name] = frame.with_columns(pl.col(column) + recording.start_unix_ns for column in TIME_COLUMNS[name])
-        if "host" in frame.columns:  # the manifest says host0, ...; the redaction counts from 1
-            frames[name] = frames[name].with_columns(pl.col("host").cast(pl.String).replace(_hosts(recording, names.host)))
+        frames[name] = frame.with_columns(
+            pl.col(column) + recording.start_unix_ns for column in TIME_COLUMNS[name]
+        )
+        if "host" in frame.columns:
+            frames[name] = frames[name].with_columns(pl.col("host").cast(pl.String).replace(numbered))
     return write(recording, out, frames, text=names.text, source=names.text(recording.manifest.source or ""))
 
 
-def _hosts(recording: Recording, hidden: object) -> dict[str, str]:
-    assert callable(hidden)  # noqa: S101 - a method
-    return {str(hidden(host)): host for host in recording.manifest.hosts}
+def hosts_of(recording: Recording) -> list[str]:
+    """Every host that its tables or its manifest name, sorted."""
+    found = set(recording.manifest.hosts)
+    for name in (name for name in TABLES if "host" in TABLES[name] and recording.has(name)):
+        found |= set(recording.table(name, columns=["host"])["host"].cast(pl.String).drop_nulls())
+    return sorted(found)
 
 
 def secrets_of(recording: Recording) -> set[str]:
     """What must not be in a sample: host names and command lines of the recording."""
     commands = recording.table("processes", columns=["cmdline"])["cmdline"].cast(pl.String).drop_nulls()
-    return {text for text in (*recording.manifest.hosts, *commands) if len(text) > 3}  # noqa: PLR2004 - "a" is in every word
+    return {text for text in (*hosts_of(recording), *commands) if len(text) > 3}  # noqa: PLR2004 - "a" is in every word
 
 
 def texts_of(recording: Recording) -> Iterator[str]:
     """Every distinct string of a recording: its tables' and its manifest's."""
     for name in (name for name in TABLES if recording.has(name)):
         frame = recording.table(name)
-        for column in (c for c, kind in frame.schema.items() if kind.base_type() in (pl.String, pl.Categorical)):
+        for column in (
+            c for c, kind in frame.schema.items() if kind.base_type() in (pl.String, pl.Categorical)
+        ):
             yield from frame[column].cast(pl.String).drop_nulls().unique().to_list()
     for path in recording.path.glob("manifest*.json"):
         yield path.read_text()
@@ -95,7 +106,11 @@ def left_in(folder: Path, secrets: set[str]) -> list[str]:
     """What is still in it that shouldn't be, in words."""
     found = set()
     for text in texts_of(open_recording(folder)):
-        found |= {f"a name is left ({secret[:20]!r})" for secret in secrets if secret in text and not secret.startswith("host")}
+        found |= {
+            f"a name is left ({secret[:20]!r})"
+            for secret in secrets
+            if secret in text and not secret.startswith("host")
+        }
         if home := HOME.search(text):
             found.add(f"a path is left ({text[home.start() : home.start() + 30]!r})")
     return sorted(found)
@@ -141,7 +156,9 @@ def main() -> int:
         raise SystemExit(f"{folder} is there already: delete it first")
     with tempfile.TemporaryDirectory() as scratch:
         run = unpacked(wanted.run, Path(scratch))
-        size = ship(run, folder, start_s=wanted.start, end_s=wanted.end, source=wanted.source, limit=wanted.limit)
+        size = ship(
+            run, folder, start_s=wanted.start, end_s=wanted.end, source=wanted.source, limit=wanted.limit
+        )
     print(f"sample:{wanted.name}: {size:,} bytes\n  dipstick explain sample:{wanted.name}")
     return 0
 

@@ -64,7 +64,9 @@ def ship(run: Path, folder: Path, *, start_s: float, end_s: float, source: str |
 def redacted(recording: Recording, out: Path) -> int:
     """The recording with every name replaced, times in Unix time as they were."""
     clean, names = without_names(recording), names_of(None, recording)
-    numbered = {names.host(host): f"host{i}" for i, host in enumerate(hosts_of(recording))}  # as the manifest does
+    numbered = {
+        names.host(host): f"host{i}" for i, host in enumerate(hosts_of(recording))
+    }  # as the manifest does
     frames = {}
     for name in (name for name in TABLES if name != "anchors" and recording.has(name)):
         frame = clean.table(name).select(pl.exclude("clock"))

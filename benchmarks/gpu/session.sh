@@ -31,10 +31,13 @@ mkdir -p "$OUT" "$INTO/runs"
 gpus() { nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true; }
 ranks=${RANKS:-$(gpus)}
 if [ "${ranks:-0}" -lt 1 ]; then ranks=1; fi
+model=${MODEL:-$INTO/smollm2}
 crystal_args=(--preset gpu --prompts 2)
+if ! "$python" -c 'import chgnet' 2>/dev/null; then crystal_args+=(--surrogate fake); fi # its numbers mean nothing then
 train_args="--batch 32 --tokens 512" ab_args="--batch 16 --tokens 256" train_steps=28 crystal_steps=20 transfer_steps=8
 if [ -n "$REHEARSE" ]; then
-  crystal_args=(--preset cpu --surrogate fake --prompts 2)
+  crystal_args=(--preset tiny --surrogate fake)
+  model=${MODEL:-$PWD/src/crystal_rl/policies/tiny}
   train_args="--cpu --generate transformers --batch 4 --tokens 16" ab_args=$train_args
   train_steps=2 crystal_steps=2 transfer_steps=2
 fi
@@ -70,16 +73,17 @@ recorded() {
 }
 
 crystal_rl() {
+  if [ -z "$REHEARSE" ] && [ -d "$model" ]; then crystal_args+=(--model "$model"); fi # made by the part train
   recorded "$1" "$2" "$python" -m crystal_rl train "${crystal_args[@]}" --ranks "$ranks" --workers 2 --output "$INTO/$1-out" "${@:3}"
 }
 
 train() {
   local began=$SECONDS
-  if [ -z "$REHEARSE" ] && [ ! -d "$INTO/smollm2" ]; then OUT="$INTO/model-out" benchmarks/gpu/grpo_run.sh model; fi
+  if [ -z "$REHEARSE" ] && [ ! -d "$model" ]; then OUT="$INTO/model-out" benchmarks/gpu/grpo_run.sh model; fi
   local launch=("$python")
   if [ "$ranks" -gt 1 ]; then launch=("$python" -m torch.distributed.run --standalone --nproc-per-node "$ranks"); fi
   # shellcheck disable=SC2086
-  recorded train $(($1 - (SECONDS - began))) "${launch[@]}" examples/trl_grpo/train.py --model "$INTO/smollm2" --output "$INTO/train-out" --steps $train_steps $train_args
+  recorded train $(($1 - (SECONDS - began))) "${launch[@]}" examples/trl_grpo/train.py --model "$model" --output "$INTO/train-out" --steps $train_steps $train_args
 }
 crystal() { crystal_rl crystal "$1" --steps $crystal_steps; }
 transfer() { crystal_rl transfer "$1" --steps $transfer_steps --transfer 4096; }
@@ -89,7 +93,7 @@ ab() {
   if [ "$ranks" -gt 1 ]; then launch=("$python" -m torch.distributed.run --standalone --nproc-per-node "$ranks"); fi
   # shellcheck disable=SC2086
   limited "$1" "$python" benchmarks/gpu/ab.py --pairs 3 --until $(($1 - 15)) --work "$INTO/ab" --json "$OUT/ab.json" -- \
-    "${launch[@]}" examples/trl_grpo/train.py --model "$INTO/smollm2" --steps 8 $ab_args
+    "${launch[@]}" examples/trl_grpo/train.py --model "$model" --steps 8 $ab_args
 }
 
 {

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "live"))
-import cuda_check
-
+from live import cuda_check
 from probed import Probed, Row, Segment
 
 ROOT = Path(__file__).resolve().parent.parent
 STUB = """#!/bin/sh
 echo "$*" >> "$CALLS"
 case "$*" in
-  *keep_recording.py*) mkdir -p "$4"; echo kept > "$4/manifest.json" ;;
+  *keep_recording.py*) mkdir -p "$3"; echo kept > "$3/manifest.json" ;;
   *"dipstick run"*) for w in "$@"; do if [ "$w" = "${FAILS:-none}" ]; then exit 3; fi; done ;;
 esac
 """

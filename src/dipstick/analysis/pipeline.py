@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.breakdown import GpuOfRank, break_down
 from dipstick.analysis.job_dips import find_all
 from dipstick.analysis.restarts import join_restarts
@@ -95,8 +96,8 @@ def analyse(recording: Recording) -> Findings:
         timelines=tuple(timelines),
         meetings=tuple(meetings),
         gpus=tuple(gpus),
-        states=tuple(_states(gpu, window) for gpu in gpus),
-        states_all=tuple(_states(gpu, whole) for gpu in gpus),
+        states=tuple(abreast(lambda gpu: _states(gpu, window), gpus)),
+        states_all=tuple(abreast(lambda gpu: _states(gpu, whole), gpus)),
         breakdown=found,
         dips=tuple(per_gpu),
         job_dips=tuple(job),
@@ -124,22 +125,17 @@ def find_gpus(
         if name is not None  # of several files that show a GPU, one may know its name
     }
     events = recording.table("events")
-    gpus = []
-    for signal in signals:
+
+    def state(signal: Signals) -> Gpu:
         rank = owner.get((signal.host, signal.gpu))
         mine = [t for t in timelines if t.rank == rank]
         copies = _joined(_pieces(mine, COPY_PHASES), _copy_events(events, rank))
         context = Context(_pieces(mine, phases.WAIT_PHASES), copies, window)
         known = not any(word in names.get((signal.host, signal.gpu), "") for word in NOT_UNDERSTOOD)
-        gpus.append(
-            Gpu(
-                signal,
-                classify(signal, context, understood=known),
-                rank,
-                rank is not None or _is_used(signal),
-            )
-        )
-    return gpus, notes
+        seen = classify(signal, context, understood=known)
+        return Gpu(signal, seen, rank, rank is not None or _is_used(signal))
+
+    return abreast(state, signals), notes
 
 
 def _is_used(signals: Signals) -> bool:

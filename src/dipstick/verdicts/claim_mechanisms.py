@@ -18,7 +18,7 @@ from dipstick.verdicts import repo_facts
 from dipstick.verdicts.algebra import claim, measured, unconfirmed
 from dipstick.verdicts.bill import gpu_columns, gpu_seconds, of_gpu
 from dipstick.verdicts.claims import claim_test
-from dipstick.verdicts.copies import WEAK, mostly, recorded, share_of_lost
+from dipstick.verdicts.copies import WEAK, bytes_receipts, mostly, recorded, share_of_lost
 from dipstick.verdicts.sql import select, within
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _transfers(evidence: Evidence) -> Judged:
         return unconfirmed(Reason.MISSING_SIGNAL, "no steps were recorded"), ()
     lost = float(copying.sum() + idle.sum())
     share = share_of_lost(evidence, copying, idle)
-    bus = _busiest_bus(evidence)
+    bus = (*_busiest_bus(evidence), *bytes_receipts(evidence))
     text = f"{copying.sum():.1f} of {lost:.0f} GPU-seconds without work are bus copies ({100 * share.value:.1f} %, at most {100 * share.high:.0f} %)"
     because = "; ".join([text, *(receipt.text for receipt in bus)])
     return measured(mostly(share), because, share, len(copying)), (*_copy_receipts(evidence), *bus)

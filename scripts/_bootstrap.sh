@@ -122,7 +122,7 @@ tell_progress() { # log; pip's output on stdin
                 say "  [$count${TOTAL:+/$TOTAL}] ${line#Collecting }"
                 ;;
             *Downloading*\(*\)) say "        downloading (${line##*(}" ;;
-            "Installing collected"*) say "  unpacking (10-30 s)" ;;
+            "Installing collected"*) say "  unpacking (10-60 s)" ;;
             WARNING*Retrying*) say "  $line" ;;
         esac
     done

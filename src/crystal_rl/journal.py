@@ -80,7 +80,7 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSON-lines file, without what is cut off at its end."""
     if not file.exists():
         return
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             value = json.loads(line)
         except ValueError:

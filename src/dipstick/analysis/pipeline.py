@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     GpuKey = tuple[str, int]
 
-COPY_PHASES = ("weight_sync", "checkpoint")
+COPY_PHASES = ("weight_sync", "checkpoint", "transfer")
 COPY_EVENTS = ("weight_sync", "checkpoint", "sleep", "wake")
 USED_MEAN_PCT = 1.0
 NOT_UNDERSTOOD = ("MIG", "AMD", "Instinct", "Radeon")

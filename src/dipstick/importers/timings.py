@@ -74,7 +74,11 @@ def binding_of(key: str) -> Binding | None:
         why = "" if timing.sure == "certain" else f"{timing.framework} logs it"
         return Binding(key, f"span {timing.name}", timing.unit, timing.sure, why)
     why = listed_why(key)
-    return Binding(key, "scalar", "ms" if key.startswith("timing_per_token_ms") else "s", why=why) if why else None
+    return (
+        Binding(key, "scalar", "ms" if key.startswith("timing_per_token_ms") else "s", why=why)
+        if why
+        else None
+    )
 
 
 def lay_out(end_ns: int, step: int | None, values: Mapping[str, float]) -> list[LaidSpan]:
@@ -131,7 +135,9 @@ def _parts(values: Mapping[str, float]) -> _Parts:
     ]
     if not found:
         return []
-    framework, _ = Counter((timing.framework, timing.key.rpartition(timing.name)[0]) for timing, _ in found).most_common(1)[0]
+    framework, _ = Counter(
+        (timing.framework, timing.key.rpartition(timing.name)[0]) for timing, _ in found
+    ).most_common(1)[0]
     mine = [(timing, ns) for timing, ns in found if timing.framework == framework[0]]
     return sorted(mine, key=lambda part: part[0].order)
 
@@ -160,7 +166,9 @@ def _sides(top: _Parts, whole: int | None) -> tuple[_Parts, _Parts, _Parts]:
     return before, within, after
 
 
-def _packed(parts: _Parts, everything: _Parts, hull: tuple[int, int], step: int | None, parent: str) -> Iterator[LaidSpan]:
+def _packed(
+    parts: _Parts, everything: _Parts, hull: tuple[int, int], step: int | None, parent: str
+) -> Iterator[LaidSpan]:
     """The parts end to end from the hull's start, cut at its end, each followed by what it contains."""
     keys = {timing.key for timing, _ in everything}
     at, laid, total = hull[0], 0, 0
@@ -211,7 +219,9 @@ class LaidRows:
         slack = ROUNDING_NS * (len(spans) + 1)
         cut = [span for span in spans if span.cut_ns > slack]
         self._over += bool(cut)
-        self._worst = max([*cut, *([self._worst] if self._worst else [])], key=lambda s: s.cut_ns, default=None)
+        self._worst = max(
+            [*cut, *([self._worst] if self._worst else [])], key=lambda s: s.cut_ns, default=None
+        )
 
     def close(self) -> None:
         """Write what is left; say that these spans are reconstructed, what did not fit, what no key covers."""
@@ -246,4 +256,7 @@ class LaidRows:
         frame = pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
         self._sink.rows("spans", frame)
         marked = frame.filter(pl.col("phase").is_in(list(EVENTS)))
-        self._sink.rows("events", marked.select("rank", pl.col("phase").replace(EVENTS).alias("name"), "t0_ns", "t1_ns", "step"))
+        self._sink.rows(
+            "events",
+            marked.select("rank", pl.col("phase").replace(EVENTS).alias("name"), "t0_ns", "t1_ns", "step"),
+        )

@@ -27,8 +27,8 @@ LOOPBACK: Final = "127.0.0.1"
 NAMES: Final = frozenset({LOOPBACK, "localhost"})
 MOST_CONNECTIONS: Final = 64
 """At a time; more are closed at once. A browser opens two or three a viewer."""
-PATIENCE_S: Final = 20.0
-"""A connection that takes nothing for so long is closed."""
+PATIENCE_S: Final = 60.0
+"""A connection that takes nothing for so long is closed; a page of 3 MB may come through a tunnel."""
 BEAT_S: Final = 10.0
 """Silence on a stream is broken so often, to see who has left."""
 HEADERS: Final = {

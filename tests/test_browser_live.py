@@ -224,6 +224,8 @@ def test_hostile_names_do_nothing(tmp_path: Path) -> None:
 def test_a_foreign_script_is_not_run(run: Grown) -> None:
     """Even one that got into the page: the policy names the scripts that may run."""
     with watching(run) as (_, seen):
-        seen.js("(() => { const s = document.createElement('script'); s.textContent = 'window.bad = 1'; document.body.append(s); })()")
+        seen.js(
+            "(() => { const s = document.createElement('script'); s.textContent = 'window.bad = 1'; document.body.append(s); })()"
+        )
         assert seen.js("window.bad") is None
         assert any("Content Security Policy" in line for line in seen.trouble)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import dipstick
+from dipstick.analysis.live import frame
 from dipstick.cli import web_updates
 from dipstick.cli.live_feed import ReplayFeed, open_feed
 from dipstick.cli.web_board import Board
 from dipstick.cli.web_updates import Updates, standing
+from dipstick.recording.window import Replay
 from grown import Grown, serving
 from live_windows import straggling
-from dipstick.analysis.live import frame
-from dipstick.recording.reader import open_recording
-from dipstick.recording.window import Replay
 from records import on_disk
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SAMPLE = "sample:h200x2-grpo-135m"
 def analyses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The name of each recording that is analysed, as it is."""
     seen: list[str] = []
-    whole = web_updates.explain
+    whole = dipstick.explain
 
     def counted(recording: Recording) -> Report:
         seen.append(recording.name)
@@ -76,7 +76,8 @@ def test_a_finished_recording_is_one_page(analyses: list[str]) -> None:
     """The loop ends by itself."""
     board = Board()
     updates = Updates(SAMPLE, open_feed(SAMPLE, once=True), board, 0.1)
-    board.count(1)
+    viewer = board.follow(30.0)
+    next(viewer)
     updates.run()
     assert (board.shown.now, analyses) == ("ended", [SAMPLE])
 
@@ -119,24 +120,26 @@ def test_it_rests_three_times_what_a_look_took(tmp_path: Path, monkeypatch: pyte
     with serving(Grown(tmp_path / "RUN", 2)) as site:
         rests: list[float] = []
         spent = iter([10.0, 12.0])
-        updates = Updates(
-            str(tmp_path / "RUN"), site.updates._feed, site.board, 1.0, lambda: next(spent)
-        )
-        monkeypatch.setattr(site.board, "rest", lambda seconds: rests.append(seconds))
-        site.board.count(1)
+        updates = Updates(str(tmp_path / "RUN"), site.updates._feed, site.board, 1.0, lambda: next(spent))
+        monkeypatch.setattr(site.board, "rest", rests.append)
+        viewer = site.board.follow(30.0)
+        next(viewer)
         updates.run()
         assert rests == [6.0]
 
 
-def test_a_fault_of_ours_stops_the_server_and_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_stops_the_server_and_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread that dies in silence would leave a page that never changes."""
 
-    def broken(recording: Recording) -> Report:
+    def broken(_: Recording) -> Report:
         raise ZeroDivisionError
 
     monkeypatch.setattr(web_updates, "explain", broken)
     with serving(Grown(tmp_path / "RUN", 2)) as site:
-        site.board.count(1)
+        viewer = site.board.follow(30.0)
+        next(viewer)
         with pytest.raises(ZeroDivisionError):
             site.updates.run()
         assert site.board.is_stopped
@@ -148,7 +151,9 @@ def test_the_status_tells_step_time_and_phases(tmp_path: Path) -> None:
     spans = [row for row in rows["spans"] if row["t1_ns"] is not None]
     replay = Replay(on_disk(tmp_path / "RUN", **{**rows, "spans": spans, "jobs": []}))
     feed = ReplayFeed(replay, 6.0, 1.0, lambda: 0)
-    assert standing(frame(feed.window())) == "recording"
+    assert standing(frame(feed.window())) == (
+        "recording, 6.0 s, step 1; rank 0 reward, rank 1 between phases"
+    )
 
 
 def test_a_follower_that_left_is_not_counted() -> None:

@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Generator
 
     Now = Literal["waiting", "recording", "ended"]
 
@@ -76,13 +75,14 @@ class Board:
             self._is_stopped = True
             self._changed.notify_all()
 
-    def follow(self, beat_s: float) -> Iterator[Shown | None]:
+    def follow(self, beat_s: float) -> Generator[Shown | None, None, None]:
         """The latest now and whenever it changes, None after ``beat_s`` without news; ends when the board is stopped.
 
         Whoever is slow skips what came meanwhile: nothing is queued.
         """
         seen = -1
-        with self._watched():
+        self._count(1)
+        try:
             while True:
                 with self._changed:
                     self._changed.wait_for(partial(self._is_news, seen), beat_s)
@@ -92,15 +92,13 @@ class Board:
                     yield shown if before != seen else None
                 if is_stopped:
                     return
+        finally:
+            self._count(-1)
 
     def _is_news(self, seen: int) -> bool:
         return self._is_stopped or self._news != seen
 
-    def _watched(self) -> AbstractContextManager[None]:
-        return _Counted(self)
-
-    def count(self, by: int) -> None:
-        """A viewer came (1), or left (-1)."""
+    def _count(self, by: int) -> None:
         with self._changed:
             self._viewers += by
             self._changed.notify_all()
@@ -115,16 +113,3 @@ class Board:
         """Wait so long, or until the board is stopped; whether it goes on."""
         with self._changed:
             return not self._changed.wait_for(lambda: self._is_stopped, seconds)
-
-
-class _Counted:
-    """A viewer, while it looks."""
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
-    def __enter__(self) -> None:
-        self._board.count(1)
-
-    def __exit__(self, *_: object) -> None:
-        self._board.count(-1)

@@ -82,8 +82,10 @@ def close_browser() -> None:
 
 
 @contextmanager
-def visit(path: Path, *, scheme: Literal["light", "dark"] = "light", scripts: bool = True) -> Iterator[Visit]:
-    """The file, open in a window of 1280 x 800 of its own."""
+def visit(
+    path: Path | str, *, scheme: Literal["light", "dark"] = "light", scripts: bool = True, ready: bool = True
+) -> Iterator[Visit]:
+    """The file or address, open in a window of 1280 x 800 of its own; ``ready`` waits for its tracks."""
     context = _browser().new_context(
         viewport={"width": WIDTH, "height": HEIGHT},
         color_scheme=scheme,
@@ -95,8 +97,8 @@ def visit(path: Path, *, scheme: Literal["light", "dark"] = "light", scripts: bo
     seen.page.on("pageerror", lambda error: seen.trouble.append(str(error)))
     seen.page.on("dialog", lambda dialog: seen.trouble.append(f"dialog: {dialog.message}"))
     seen.page.on("request", lambda request: seen.requests.append(request.url))
-    seen.page.goto(path.as_uri())
-    if scripts:
+    seen.page.goto(path if isinstance(path, str) else path.as_uri())
+    if scripts and ready:
         seen.wait("html[data-ready]")
     yield seen
     context.close()

@@ -109,8 +109,9 @@ class _Rows:
     def take(self, found: Event) -> None:
         """One event."""
         self._events += 1
-        self._first_ns = found.t_ns if self._first_ns is None else self._first_ns
-        self._last_ns = found.t_ns or self._last_ns
+        if found.scalars or found.others:
+            self._first_ns = found.t_ns if self._first_ns is None else self._first_ns
+            self._last_ns = found.t_ns or self._last_ns
         self._others.update(found.others[: MOST_TAGS - len(self._others)])
         self.sink.drop("value that is no finite number (text, picture, histogram, NaN)", len(found.others))
         if not found.scalars:

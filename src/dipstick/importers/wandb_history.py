@@ -16,6 +16,9 @@ STEPS: Final = ("train/global_step", "trainer/global_step", "training/global_ste
 OWN: Final = frozenset({"_step", "_runtime", "_timestamp", "_absolute_runtime", "_wandb", "_wandb.runtime"})
 """What W&B adds to every row."""
 
+LONGEST_S: Final = 1e9
+"""No run goes on for 30 years."""
+
 MOST_KEYS: Final = 4096
 """Numbers of one row; more are cut off."""
 
@@ -29,7 +32,7 @@ def log_row(items: Mapping[str, object], start_ns: int | None = None) -> LogRow 
     """
     numbers = {key: value for key, item in items.items() if (value := number_of(item)) is not None}
     t_ns, runtime = stamp_ns(numbers.get("_timestamp")), numbers.get("_runtime")
-    if t_ns is None and start_ns is not None and runtime is not None and 0 <= runtime < 1e9:
+    if t_ns is None and start_ns is not None and runtime is not None and 0 <= runtime < LONGEST_S:
         t_ns = start_ns + round(runtime * 1e6) * 1000
     step = next((numbers[key] for key in STEPS if key in numbers), None)
     values = {key: value for key, value in list(numbers.items())[:MOST_KEYS] if key not in OWN}

@@ -9,7 +9,7 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers.binding import Binding
 from dipstick.importers.chunks import chunks
 from dipstick.importers.training_rows import TrainingRows
-from dipstick.importers.wandb_history import log_row
+from dipstick.importers.wandb_history import LONGEST_S, log_row
 from dipstick.importers.wandb_system import Run, SystemRows, number_of, stamp_ns
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class _Rows:
 
     def _note_start(self, t_ns: int, row: dict[str, Any]) -> None:
         runtime = number_of(row.get("_runtime"))
-        if self._run.start_ns is None and runtime is not None and 0 <= runtime < 1e9:  # noqa: PLR2004 - 30 years
+        if self._run.start_ns is None and runtime is not None and 0 <= runtime < LONGEST_S:
             self._run.start_ns = t_ns - round(runtime * 1e6) * 1000
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.breakdown import GpuOfRank, break_down
 from dipstick.analysis.collectives import add_collectives, device_waits, match
 from dipstick.analysis.job_dips import find_all
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     GpuKey = tuple[str, int]
 
-COPY_PHASES = ("weight_sync", "checkpoint")
+COPY_PHASES = ("weight_sync", "checkpoint", "transfer")
 COPY_EVENTS = ("weight_sync", "checkpoint", "sleep", "wake")
 USED_MEAN_PCT = 1.0
 DEVICE_WAIT_S = 0.05
@@ -100,8 +101,8 @@ def analyse(recording: Recording) -> Findings:
         timelines=tuple(timelines),
         meetings=tuple(meetings),
         gpus=tuple(gpus),
-        states=tuple(_states(gpu, window) for gpu in gpus),
-        states_all=tuple(_states(gpu, whole) for gpu in gpus),
+        states=tuple(abreast(lambda gpu: _states(gpu, window), gpus)),
+        states_all=tuple(abreast(lambda gpu: _states(gpu, whole), gpus)),
         breakdown=found,
         dips=tuple(per_gpu),
         job_dips=tuple(job),
@@ -135,22 +136,17 @@ def find_gpus(
         if name is not None  # of several files that show a GPU, one may know its name
     }
     events = of_ranks(recording.table("events"), processes)  # a worker's save is not its rank's
-    gpus = []
-    for signal in signals:
+
+    def state(signal: Signals) -> Gpu:
         rank = owner.get((signal.host, signal.gpu))
         mine = [t for t in timelines if t.rank == rank]
         copies = _joined(_pieces(mine, COPY_PHASES), _copy_events(events, rank))
         context = Context(_pieces(mine, phases.WAIT_PHASES), copies, window)
         known = not any(word in names.get((signal.host, signal.gpu), "") for word in NOT_UNDERSTOOD)
-        gpus.append(
-            Gpu(
-                signal,
-                classify(signal, context, understood=known),
-                rank,
-                rank is not None or _is_used(signal),
-            )
-        )
-    return gpus, notes
+        seen = classify(signal, context, understood=known)
+        return Gpu(signal, seen, rank, rank is not None or _is_used(signal))
+
+    return abreast(state, signals), notes
 
 
 def _is_used(signals: Signals) -> bool:

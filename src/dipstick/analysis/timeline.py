@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.intervals import merge_edges, piece_at, sample
 from dipstick.analysis.spans import ResolvedLane, resolve
 
@@ -100,9 +101,9 @@ def build(
         or the whole recording where no rank has steps.
     """
     by_rank: dict[int, list[ResolvedLane]] = {}
-    for lane in lanes:
-        by_rank.setdefault(lane.rank, []).append(resolve(lane))
-    ranks = {rank: _main_first(resolved) for rank, resolved in sorted(by_rank.items())}
+    for resolved in abreast(resolve, lanes):
+        by_rank.setdefault(resolved.lane.rank, []).append(resolved)
+    ranks = {rank: _main_first(threads) for rank, threads in sorted(by_rank.items())}
     steps = {rank: find_steps(resolved[0].lane) for rank, resolved in ranks.items()}
     window = window or _window(list(steps.values()), whole)
     return [_timeline(rank, ranks[rank], steps[rank], window) for rank in ranks], window

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.intervals import merge_edges, sample
 from dipstick.analysis.timeline import RankTimeline, paint
 from dipstick.model import WaitRow
@@ -146,17 +147,18 @@ def _between(timeline: RankTimeline, start: IntArray, end: IntArray) -> IntArray
 
 def paint_waits(timelines: Sequence[RankTimeline], meetings: Sequence[Meetings]) -> list[RankTimeline]:
     """Timelines in which waits are phases of their own (``gather_wait``, ``collective_wait``)."""
-    painted = []
-    for timeline in timelines:
+
+    def painted(timeline: RankTimeline) -> RankTimeline:
         for meeting in meetings:
             if timeline.rank in meeting.ranks:
                 column = meeting.ranks.index(timeline.rank)
                 start, end = meeting.arrival[:, column], meeting.wait_end[:, column]
                 waited = end > start
                 code = phases.CODE[meeting.barrier.wait_phase]
-                timeline = paint(timeline, start[waited], end[waited], code)  # noqa: PLW2901 - barriers add up on one rank
-        painted.append(timeline)
-    return painted
+                timeline = paint(timeline, start[waited], end[waited], code)  # barriers add up on one rank
+        return timeline
+
+    return abreast(painted, timelines)
 
 
 def wait_rows(meetings: Sequence[Meetings]) -> tuple[WaitRow, ...]:

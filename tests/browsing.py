@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 1280, 800
 _READY_MS = 60_000
 """Long enough for two busy cores; it is no measurement."""
+_OPEN = ExitStack()
 
 
 @dataclass
@@ -65,14 +65,20 @@ def chromium() -> str:
 
 @cache
 def _browser() -> Any:
-    """One browser for all tests of a process: Playwright allows one, and starting it takes seconds."""
+    """One browser for all tests of a module: Playwright allows one at a time, and starting it takes seconds."""
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
     path = chromium()
     playwright = api.sync_playwright().start()
     browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-    atexit.register(playwright.stop)
-    atexit.register(browser.close)
+    _OPEN.callback(_browser.cache_clear)
+    _OPEN.callback(playwright.stop)
+    _OPEN.callback(browser.close)
     return browser
+
+
+def close_browser() -> None:
+    """End the browser, if one is open: while it is, Playwright's event loop runs in this thread and no other can."""
+    _OPEN.close()
 
 
 @contextmanager

@@ -11,8 +11,12 @@ import io
 import shutil
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 SAMPLE = "sample:h200x2-grpo"
@@ -30,8 +34,50 @@ def small(png: bytes) -> bytes:
     return out.getvalue()
 
 
+GROWN_S = 240
+"""The live page is shown at this second of the sample."""
+
+
+def growing(folder: Path) -> tuple[Any, int]:
+    """The sample's first four minutes as a recording that goes on: its writer, and the Unix time of its end."""
+    import polars as pl  # noqa: PLC0415 - after the arguments are read
+
+    import dipstick  # noqa: PLC0415 - as above
+    from dipstick.recording.schema import TABLES, TIME_COLUMNS  # noqa: PLC0415 - as above
+    from dipstick.recording.writer import RecordingWriter  # noqa: PLC0415 - as above
+
+    recording = dipstick.load(SAMPLE)
+    start = recording.start_unix_ns
+    writer = RecordingWriter.create(folder, origin="measured", host="node1", created_unix_ns=start)
+    for name in TABLES:
+        frame = recording.table(name)
+        times = list(TIME_COLUMNS[name])
+        ended = frame.filter(pl.max_horizontal(times) <= GROWN_S * 10**9) if times else frame
+        writer.append(name, ended.with_columns(pl.col(times) + start))
+    writer.flush()
+    return writer, start + (GROWN_S + 2) * 10**9
+
+
+@contextmanager
+def live(folder: Path) -> Iterator[str]:
+    """The address of a live page of it."""
+    from dipstick.cli.live_feed import LiveFeed  # noqa: PLC0415 - after the arguments are read
+    from dipstick.cli.live_web import running  # noqa: PLC0415 - as above
+    from dipstick.cli.web_board import Board  # noqa: PLC0415 - as above
+    from dipstick.cli.web_server import Server  # noqa: PLC0415 - as above
+    from dipstick.cli.web_updates import Updates  # noqa: PLC0415 - as above
+    from dipstick.recording.live import LiveRun  # noqa: PLC0415 - as above
+
+    writer, now = growing(folder)
+    board = Board()
+    Updates(str(folder), LiveFeed(LiveRun(folder, "RUN"), lambda: now), board, 1.0).look()
+    with running(Server(board)) as server:
+        yield server.url
+    writer.close()
+
+
 def screens(page: Path) -> dict[str, bytes]:
-    """The first screen, and the tracks at the first receipt of the first check."""
+    """The first screen, the tracks at the first receipt of the first check, and the live page."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only this needs it
 
     with sync_playwright() as playwright:
@@ -47,6 +93,11 @@ def screens(page: Path) -> dict[str, bytes]:
         view.locator(".cards .card:has(button[data-t0]) button.show").first.click()
         view.wait_for_selector(f'#tracks[data-drawn]:not([data-drawn="{before}"])', state="attached")
         found["report-receipt.png"] = view.screenshot()
+        with live(page.parent / "RUN") as url:
+            view.goto(url)
+            view.wait_for_selector('html[data-ready] #live[data-now="recording"]', state="attached")
+            view.wait_for_selector("#tracks[data-drawn]", state="attached")
+            found["report-live.png"] = view.screenshot()
         browser.close()
     return found
 

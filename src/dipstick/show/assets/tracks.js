@@ -2,7 +2,7 @@
 "use strict";
 
 const LINES = ["#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44", "#888888", "#996633"];
-const LABELS = 116, RIGHT = 14;
+const LABELS = 116, RIGHT = 14, BAND = 4;
 
 const THEMES = {
   light: { fg: "#1d2126", soft: "#5c6670", line: "#d9dee3", mark: "rgba(230,159,0,.22)", edge: "#e69f00", bg: "#ffffff" },
@@ -231,20 +231,23 @@ class Tracks {
     const { ctx, bbox } = u, ratio = devicePixelRatio, columns = Math.max(1, Math.round(bbox.width / ratio));
     const { low, high, mean, many } = reduce(cells, this.view[0], this.view[1], columns);
     const y = (v) => bbox.top + bbox.height * (1 - Math.min(v, top) / top), width = bbox.width / columns;
-    const fill = (c, from, to, thick) => {
+    const fill = (c, from, to, thick, wide = 1) => {
       const upper = Math.round(y(to) - thick / 2), lower = Math.round(y(from) + thick / 2);
-      ctx.fillRect(Math.round(bbox.left + c * width), upper, Math.ceil(width), Math.max(1, lower - upper));
+      ctx.fillRect(Math.round(bbox.left + c * width), upper, Math.ceil(wide * width), Math.max(1, lower - upper));
     };
     ctx.fillStyle = colour;
+    ctx.globalAlpha = 0.13;
+    for (let c = 0; c < columns; c += BAND) { // a rectangle costs what a column costs: the pale band has fewer
+      let least = Infinity, most = -Infinity;
+      const end = Math.min(c + BAND, columns);
+      for (let k = c; k < end; k++) if (many[k] > 6) { least = Math.min(least, low[k]); most = Math.max(most, high[k]); }
+      if (least <= most) fill(c, least, most, 0, end - c);
+    }
+    ctx.globalAlpha = 1;
     let before = null; // least and most of what was drawn in the column before, to join the two
     for (let c = 0; c < columns; c++) {
       if (low[c] > high[c]) { before = null; continue; }
       const dense = many[c] > 6;
-      if (dense) {
-        ctx.globalAlpha = 0.13;
-        fill(c, low[c], high[c], 0);
-        ctx.globalAlpha = 1;
-      }
       const now = dense ? [mean[c], mean[c]] : [low[c], high[c]];
       fill(c, before ? Math.min(now[0], before[1]) : now[0], before ? Math.max(now[1], before[0]) : now[1], 1.25 * ratio);
       before = now;

@@ -12,12 +12,12 @@ import math
 import socket
 import unicodedata
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal_rl import grammar
 from crystal_rl.errors import CODES, STAGE_REWARDS, Rejection, rejected
 from crystal_rl.grammar import AXES, MAX_BYTES, parse, render
 from crystal_rl.messages import Add, Exchange, Remove, Result, Strain, Substitute, plain
@@ -133,13 +133,13 @@ def test_an_attack_becomes_a_result(name: str) -> None:
 def test_the_parser_sees_little_and_no_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all attacks, of megabytes, of bytes that are no text."""
     seen: list[bytes] = []
-    real: Callable[[bytes], Any] = grammar.ET.fromstring
+    real: Callable[[bytes], Any] = ET.fromstring
 
     def fromstring(data: bytes) -> Any:
         seen.append(data)
         return real(data)
 
-    monkeypatch.setattr(grammar.ET, "fromstring", fromstring)
+    monkeypatch.setattr(ET, "fromstring", fromstring)
     huge = [block("é" * 2**20), "<" * 2**20, block("<remove element='O'/>") + "x" * 2**20, "\ud800" * 2**16]
     for text in [*huge, *(text for text, _ in ATTACKS.values())]:
         code_of(text)
@@ -241,7 +241,7 @@ def is_within_the_grammar(edit: Edit) -> bool:
         case Remove(element, site):
             return element in ELEMENTS and (site is None or 0 <= site < 10**6)
         case Add(element, at):
-            return element in ELEMENTS and (at is None or (len(at) == 3 and all(0 <= x < 1 for x in at)))
+            return element in ELEMENTS and (at is None or (all(0 <= x < 1 for x in at)))
         case Strain(axis, percent):
             return axis in AXES and -10 <= percent <= 10
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from dipstick.importers.protowire import LATEST_S
+
 if TYPE_CHECKING:
     from dipstick.importers.base import Sink
 
@@ -21,6 +23,7 @@ LONGEST_NS: Final = 60 * SECOND_NS
 LONG: Final = 20
 """A row that comes a minute and twenty usual distances after the last one is said: a suspended machine, or a stall."""
 
+LATEST_NS: Final = LATEST_S * SECOND_NS
 KEPT: Final = 4096
 MOST_NOTES: Final = 20
 
@@ -54,6 +57,8 @@ class LogClock:
             gap = self._usual()
             self._went_back(last - time, gap, step)
             time = last + gap
+            if time >= LATEST_NS:  # a clock that jumps by centuries: nothing is mended any more
+                self._shift, time = 0, t_ns
         else:
             time = max(time, last)
             gap = time - last

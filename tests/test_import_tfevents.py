@@ -300,7 +300,7 @@ def test_many_tags_are_bounded(tmp_path: Path) -> None:
 def test_the_format_is_known_by_its_first_record(tmp_path: Path, name: str) -> None:
     """Whatever the file is called."""
     path = tmp_path / name
-    path.write_bytes(tf_file(tf_event(T_S, 1, tf_simple("x", 1))))
+    path.write_bytes(tf_file(tf_event(T_S, 1, tf_simple("loss", 1))))
     assert read_path(path).account.format == "tfevents"
 
 

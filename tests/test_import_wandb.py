@@ -252,10 +252,10 @@ def test_history_rows_become_scalars_with_time_and_step(tmp_path: Path) -> None:
 
 
 def test_nested_keys_are_joined_by_dots(tmp_path: Path) -> None:
-    """``{"a": {"b": 1}}`` is logged as one number under two keys."""
-    item = blob(1, blob(2, "a") + blob(2, "b") + blob(16, "1"))
+    """``{"rewards": {"mean": 1}}`` is logged as one number under two keys."""
+    item = blob(1, blob(2, "rewards") + blob(2, "mean") + blob(16, "1")) + blob(1, blob(1, "train/loss") + blob(16, "2"))
     found = read(tmp_path, wandb_header(), blob(2, item + blob(1, blob(1, "_timestamp") + blob(16, str(T_S)))))
-    assert scalars(found) == [("a.b", 1.0, None, 0)]
+    assert scalars(found) == [("rewards.mean", 1.0, None, 0), ("train/loss", 2.0, None, 0)]
 
 
 def test_rows_without_numbers_are_counted(tmp_path: Path) -> None:
@@ -273,6 +273,8 @@ def test_rows_without_numbers_are_counted(tmp_path: Path) -> None:
         ({"_step": 9, "trainer/global_step": 4, "loss": 1}, 4),
         ({"_step": 9, "training/global_step": 5, "loss": 1}, 5),
         ({"loss": 1}, None),
+        ({"_step": 9, "profiling/Time taken: GRPOTrainer._prepare_inputs": 1.5}, None),
+        ({"_step": 9, "train/global_step": 3, "profiling/Time taken: GRPOTrainer.compute_loss": 1.5}, 3),
         ({"_step": 1.5, "loss": 1}, None),
         ({"_step": 1e300, "loss": 1}, None),
     ],
@@ -312,6 +314,15 @@ def test_what_counts_as_a_number(value: object, number: float | None) -> None:
 def test_stamps_are_as_fine_as_a_double_holds(seconds: float | None, ns: int | None) -> None:
     """Microseconds; 0 and the far future are no times."""
     assert stamp_ns(seconds) == ns
+
+
+def test_trl_s_timers_become_spans_that_end_when_they_were_logged(tmp_path: Path) -> None:
+    """Each call is a row of its own; W&B is the only place where most TRL users have times within a step."""
+    name = "profiling/Time taken: GRPOTrainer._prepare_inputs"
+    found = read(tmp_path, wandb_header(), wandb_history({name: 2.5, "_step": 4, "_timestamp": T_S + 10}))
+    assert rows(found, "spans", "name", "t0_ns", "t1_ns", "rank", "step", "origin") == [
+        ("GRPOTrainer._prepare_inputs", 7_500 * MS, 10 * S, 0, None, "measured"),
+    ]  # fmt: skip
 
 
 # --- the run ---

@@ -203,7 +203,7 @@ def test_a_record_of_a_million_fields() -> None:
 
 def test_an_event_of_many_values() -> None:
     """As many tags as are kept, and no more."""
-    event = tf_event(T_S, 1, *(tf_simple(f"x{i}", 1) for i in range(6000)))
+    event = tf_event(T_S, 1, tf_simple("train/loss", 1), *(tf_simple(f"x{i}", 1) for i in range(6000)))
     found = attempt(tf_file(event), "tfevents")
     assert found is not None
     assert found.tables["scalars"].height <= 4096

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -90,14 +91,18 @@ def test_eight_gpus_of_which_one_is_allocated_and_idle(real: Path) -> None:
     found = read_path(real / EIGHT)
     assert means(found) == [54.06, 48.36, 20.0, 24.2, 0.0, 20.02, 19.84, 10.98]
     times = seconds(found)
-    distances = [b - a for a, b in zip(times, times[1:], strict=False)]
+    distances = [b - a for a, b in pairwise(times)]
     assert (len(times), times[0], times[-1]) == (50, 1760516416.883, 1760517151.916)
     assert 14.91 < min(distances) < max(distances) < 15.09
     fourth = found.tables["gpu"].filter(pl.col("gpu") == 4)["mem_used_b"]
     total = found.tables["gpus"]["mem_total_b"][4]
-    assert fourth.mean() / total == pytest.approx(0.81, abs=0.01)  # type: ignore[operator]
+    assert fourth.mean() / total == pytest.approx(0.81, abs=0.01)
     facts = found.account.facts
-    assert (facts["exit_code"], facts["runtime_s"], round(facts["run_start_s"], 3)) == (1, 759, 1760516401.708)
+    assert (facts["exit_code"], facts["runtime_s"], round(facts["run_start_s"], 3)) == (
+        1,
+        759,
+        1760516401.708,
+    )
 
 
 def test_the_trainer_s_rows_have_the_trainer_s_step(real: Path) -> None:
@@ -120,7 +125,7 @@ def test_events_of_2020(real: Path) -> None:
     plain = found.account.plain()
     times = seconds(found)
     assert (plain["rows_read"], times[0], times[-1]) == (18, 1582070941.0, 1582071428.0)
-    assert {b - a for a, b in zip(times[:-1], times[1:-1], strict=False)} == {30.0, 31.0}
+    assert {b - a for a, b in pairwise(times[:-1])} == {30.0, 31.0}
     assert times[-1] - times[-2] == 3.0
     assert means(found) == [4.962]
     assert [plain["gpus"][0]["util_pct"][k] for k in ("min", "max")] == [3.87, 7.13]
@@ -143,10 +148,15 @@ def test_a_clock_step_and_a_suspended_machine(real: Path) -> None:
     found = read_path(real / STEP_BACK)
     facts = found.account.facts
     assert (facts["events"], facts["tags"]) == (15_903, 27)
-    assert (round(facts["wall_first_s"], 3), round(facts["wall_last_s"], 3)) == (1767724543.684, 1767729787.723)
+    assert (round(facts["wall_first_s"], 3), round(facts["wall_last_s"], 3)) == (
+        1767724543.684,
+        1767729787.723,
+    )
     times = values(found, "train/step_time")
     assert times["step"].to_list() == list(range(1, 637))
-    assert round(times["value"][1:].sum(), 1) == 5245.5  # from the first row to the last one, as the wall span
+    assert (
+        round(times["value"][1:].sum(), 1) == 5245.5
+    )  # from the first row to the last one, as the wall span
     assert round(times["value"][546], 1) == 2936.2
     notes = "\n".join(note.text for note in found.account.notes)
     assert "the clock went back 29.030 s between step 558 and 559" in notes
@@ -178,12 +188,18 @@ def test_from_a_file_to_an_answer_that_says_what_it_can_not_see(
 
 def facts_of(path: Path) -> dict[str, Any]:
     """What an import says of a file, without its name."""
-    return {key: value for key, value in read_path(path).account.plain().items() if key not in {"file", "bindings"}}
+    return {
+        key: value
+        for key, value in read_path(path).account.plain().items()
+        if key not in {"file", "bindings"}
+    }
 
 
 @pytest.mark.parametrize("name", [WINDOWS, EIGHT, SHORT])
 @pytest.mark.parametrize("share", [0.6, 0.8, 0.99])
-def test_a_part_of_a_real_file_is_read_as_far_as_it_goes(real: Path, tmp_path: Path, name: str, share: float) -> None:
+def test_a_part_of_a_real_file_is_read_as_far_as_it_goes(
+    real: Path, tmp_path: Path, name: str, share: float
+) -> None:
     """Killed at any moment: fewer rows, at most one record lost, nothing else."""
     data = (real / name).read_bytes()
     part = tmp_path / name

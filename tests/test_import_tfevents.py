@@ -36,7 +36,9 @@ def read(folder: Path, *events: bytes) -> ImportedTables:
 def logged(at_s: float, step: int, **values: float) -> bytes:
     """A step's numbers, as HF writes them: one event a tag, microseconds apart."""
     many = enumerate(values.items())
-    return b"".join(tf_record(tf_event(T_S + at_s + i * 2e-5, step, tf_simple(f"train/{tag}", v))) for i, (tag, v) in many)
+    return b"".join(
+        tf_record(tf_event(T_S + at_s + i * 2e-5, step, tf_simple(f"train/{tag}", v))) for i, (tag, v) in many
+    )
 
 
 def steps(folder: Path, *rows_of_log: bytes) -> ImportedTables:
@@ -68,7 +70,12 @@ def framed(folder: Path, data: bytes) -> tuple[list[bytes], dict[str, int]]:
 
 @pytest.mark.parametrize(
     ("data", "crc"),
-    [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E), (b"123456789", 0xE3069283)],
+    [
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (b"123456789", 0xE3069283),
+    ],
 )
 def test_crc32c_of_the_standard_s_examples(data: bytes, crc: int) -> None:
     """RFC 3720, appendix B.4; the mask rotates by 15 and adds a constant."""
@@ -94,7 +101,9 @@ def test_the_head_of_a_record_is_known_by_its_checksum() -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8), st.data())
-def test_a_file_cut_anywhere_keeps_the_records_before(tmp_path_factory: pytest.TempPathFactory, many: list[bytes], data: st.DataObject) -> None:
+def test_a_file_cut_anywhere_keeps_the_records_before(
+    tmp_path_factory: pytest.TempPathFactory, many: list[bytes], data: st.DataObject
+) -> None:
     """The last record of a run that was killed may be cut."""
     whole_file = b"".join(map(tf_record, many))
     cut = data.draw(st.integers(0, len(whole_file)))
@@ -135,7 +144,9 @@ def test_many_damaged_lengths_end_the_search_too(tmp_path: Path, monkeypatch: py
     assert lost["record with a damaged length"] < 1100
 
 
-def test_a_record_too_large_for_a_scalar_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_too_large_for_a_scalar_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither read nor checked."""
     monkeypatch.setattr(tfrecord, "LARGEST", 100)
     found, lost = framed(tmp_path, tf_record(b"x" * 101) + tf_record(b"small"))
@@ -240,7 +251,9 @@ def test_events_become_scalars(tmp_path: Path) -> None:
 
 def test_one_event_may_hold_many_values(tmp_path: Path) -> None:
     """As TensorFlow 1 wrote them."""
-    found = read(tmp_path, tf_event(T_S, 1, tf_simple("train/loss", 1), tf_simple("train/lr", 2), blob(1, "image")))
+    found = read(
+        tmp_path, tf_event(T_S, 1, tf_simple("train/loss", 1), tf_simple("train/lr", 2), blob(1, "image"))
+    )
     assert losses(found) == [(1.0, 1, 0)]
     assert dict(found.account.dropped) == {NONE_FINITE: 1}
 
@@ -256,7 +269,10 @@ def test_a_clock_that_was_set_back_goes_on(tmp_path: Path) -> None:
     times = [0, 3.6, 7.2, 10.8, 10.8 - 29, 14.4 - 29]
     found = steps(tmp_path, *(logged(100 + t, i + 1, loss=1.0) for i, t in enumerate(times)))
     assert [round((t - 100 * S) / 1e8) / 10 for *_, t in losses(found)] == [0, 3.6, 7.2, 10.8, 14.4, 18.0]
-    assert "the clock went back 29.000 s between step 4 and 5; the rows from there on are moved by +32.600 s" in texts(found)
+    assert (
+        "the clock went back 29.000 s between step 4 and 5; the rows from there on are moved by +32.600 s"
+        in texts(found)
+    )
     assert found.account.facts["wall_last_s"] == pytest.approx(T_S + 100 + 14.4 - 29)
 
 
@@ -264,7 +280,9 @@ def test_a_suspended_machine_is_said(tmp_path: Path) -> None:
     """49 minutes between two steps of 3.6 s: no step took that long because of the training."""
     times = [*(3.6 * i for i in range(10)), 32.4 + 2936]
     found = steps(tmp_path, *(logged(t, i + 1, loss=1.0) for i, t in enumerate(times)))
-    assert "2,936 s pass between step 10 and 11 (usually 3.6 s): the machine was suspended, or" in texts(found)
+    assert "2,936 s pass between step 10 and 11 (usually 3.6 s): the machine was suspended, or" in texts(
+        found
+    )
 
 
 def test_slow_steps_are_not_a_suspension(tmp_path: Path) -> None:
@@ -284,7 +302,9 @@ def test_events_without_a_time_and_damaged_ones_are_counted(tmp_path: Path) -> N
 
 def test_a_file_without_numbers_is_refused(tmp_path: Path) -> None:
     """HF writes the arguments as text into a file of its own."""
-    with pytest.raises(ImportFormatError, match=r"no event of it holds a number.*\n.*another file of the folder"):
+    with pytest.raises(
+        ImportFormatError, match=r"no event of it holds a number.*\n.*another file of the folder"
+    ):
         read(tmp_path, tf_event(T_S, 0, tf_tensor("args/text_summary", STRING, listed=blob(8, "{}"))))
 
 

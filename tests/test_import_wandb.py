@@ -42,7 +42,11 @@ def read(folder: Path, *records: bytes, name: str = "run-abc.wandb") -> Imported
 
 def ticks(version: str, times: list[float], value: Any = 50) -> list[bytes]:
     """A run that began at ``T`` and logged one GPU at these times."""
-    return [wandb_header(version), wandb_run(T_S), *(wandb_stats(T_S + t, {"gpu.0.gpu": value}) for t in times)]
+    return [
+        wandb_header(version),
+        wandb_run(T_S),
+        *(wandb_stats(T_S + t, {"gpu.0.gpu": value}) for t in times),
+    ]
 
 
 def scalars(found: ImportedTables) -> list[tuple[Any, ...]]:
@@ -60,16 +64,34 @@ def test_system_metrics_become_telemetry(tmp_path: Path) -> None:
         "gpu.0.smClock": 1980, "cpu": 3,
     }  # fmt: skip
     found = read(tmp_path, wandb_header(), wandb_run(T_S), wandb_stats(T_S + 15, values))
-    columns = ("gpu", "t_ns", "util_pct", "mem_util_pct", "mem_used_b", "temp_c", "power_w", "sm_mhz", "source")
+    columns = (
+        "gpu",
+        "t_ns",
+        "util_pct",
+        "mem_util_pct",
+        "mem_used_b",
+        "temp_c",
+        "power_w",
+        "sm_mhz",
+        "source",
+    )
     assert rows(found, "gpu", *columns) == [(0, 15 * S, 98.0, 40.0, 2**34, 60.0, 560.5, 1980.0, "poll")]
     assert (found.account.format, found.account.clock) == ("wandb", "unix")
 
 
 def test_numbers_are_json_text_in_any_form(tmp_path: Path) -> None:
     """Go writes large numbers as ``1.76e+09``; NaN, text and nothing are missing, not 0."""
-    values = {"gpu.0.memoryAllocatedBytes": "1.0485760e+06", "gpu.0.gpu": "NaN", "gpu.0.temp": '"hot"', "gpu.0.memory": ""}
+    values = {
+        "gpu.0.memoryAllocatedBytes": "1.0485760e+06",
+        "gpu.0.gpu": "NaN",
+        "gpu.0.temp": '"hot"',
+        "gpu.0.memory": "",
+    }
     found = read(tmp_path, *ticks("0.21.0", [15]), wandb_stats(T_S + 30, values))
-    assert rows(found, "gpu", "t_ns", "util_pct", "mem_used_b") == [(15 * S, 50.0, None), (30 * S, None, 2**20)]
+    assert rows(found, "gpu", "t_ns", "util_pct", "mem_used_b") == [
+        (15 * S, 50.0, None),
+        (30 * S, None, 2**20),
+    ]
 
 
 def test_records_of_one_moment_are_one_row(tmp_path: Path) -> None:
@@ -161,14 +183,19 @@ def test_from_0_17_9_on_a_value_is_one_sample(tmp_path: Path, version: str) -> N
 @pytest.mark.parametrize(("value", "are"), [(12.5, "means of 30 s"), (12, "samples")])
 def test_without_a_version_fractions_of_a_percent_tell(tmp_path: Path, value: float, are: str) -> None:
     """NVML counts whole percents: 12.5 is a mean of several."""
-    found = read(tmp_path, wandb_run(T_S), *(wandb_stats(T_S + t, {"gpu.0.gpu": value}) for t in (30, 60, 90)))
+    found = read(
+        tmp_path, wandb_run(T_S), *(wandb_stats(T_S + t, {"gpu.0.gpu": value}) for t in (30, 60, 90))
+    )
     assert found.account.facts["values_are"] == are
 
 
 def test_the_version_of_older_files_is_in_the_run_record(tmp_path: Path) -> None:
     """Their header is empty."""
     found = read(tmp_path, blob(21, b""), wandb_run(T_S, "0.14.2"), wandb_stats(T_S + 30, UTIL))
-    assert (found.account.facts["wandb_version"], found.account.facts["values_are"]) == ("0.14.2", "means of 30 s")
+    assert (found.account.facts["wandb_version"], found.account.facts["values_are"]) == (
+        "0.14.2",
+        "means of 30 s",
+    )
 
 
 @pytest.mark.parametrize(("version", "window"), [("0.26.0", 200 * MS), ("0.25.1", 5 * S)])
@@ -178,7 +205,9 @@ def test_profiling_counters_have_a_window_of_their_own(tmp_path: Path, version: 
     many = [wandb_stats(T_S + t, values) for t in (15, 30, 45)]
     found = read(tmp_path, wandb_header(version), *many)
     columns = ("gpu", "t_ns", "window_ns", "sm_active_pct", "tensor_active_pct", "dram_active_pct")
-    assert rows(found, "gpu_counters", *columns) == [(0, t * S, window, 30.5, 12.0, 50.0) for t in (15, 30, 45)]
+    assert rows(found, "gpu_counters", *columns) == [
+        (0, t * S, window, 30.5, 12.0, 50.0) for t in (15, 30, 45)
+    ]
     assert "sm_active_pct" not in found.tables["gpu"].columns
 
 
@@ -190,7 +219,13 @@ def test_pcie_and_nvlink_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "version"),
-    [("0.19.7+a856885", (0, 19, 7)), ("0.17.0.dev1", (0, 17, 0)), ("0.9", (0, 9, 0)), ("?", ()), ("9" * 50, ())],
+    [
+        ("0.19.7+a856885", (0, 19, 7)),
+        ("0.17.0.dev1", (0, 17, 0)),
+        ("0.9", (0, 9, 0)),
+        ("?", ()),
+        ("9" * 50, ()),
+    ],
 )
 def test_versions(text: str, version: tuple[int, ...]) -> None:
     """Build numbers do not matter; what is no version is unknown."""
@@ -221,7 +256,9 @@ def test_gpus_are_named_by_the_environment_record(tmp_path: Path) -> None:
 
 def test_command_line_and_paths_do_not_enter_the_recording(tmp_path: Path) -> None:
     """The environment record and the console hold tokens, names and paths."""
-    found = read(tmp_path, *ticks("0.21.0", [15]), wandb_gpus(("X", 1, "GPU-a")), wandb_output(T_S, "hunter2"))
+    found = read(
+        tmp_path, *ticks("0.21.0", [15]), wandb_gpus(("X", 1, "GPU-a")), wandb_output(T_S, "hunter2")
+    )
     told = str(found.account.plain()) + str(found.tables) + texts(found)
     assert "hunter2" not in told
     assert found.account.facts["console_records"] == 1
@@ -235,7 +272,12 @@ def test_a_gpu_model_without_a_list_of_gpus(tmp_path: Path) -> None:
 
 def test_names_are_not_given_to_gpus_of_other_nodes(tmp_path: Path) -> None:
     """The environment is that of the node that wrote the file."""
-    found = read(tmp_path, wandb_header(), wandb_gpus(("H200", 1, "GPU-a")), wandb_stats(T_S, {"gpu.0.gpu/l:b": 1, **UTIL}))
+    found = read(
+        tmp_path,
+        wandb_header(),
+        wandb_gpus(("H200", 1, "GPU-a")),
+        wandb_stats(T_S, {"gpu.0.gpu/l:b": 1, **UTIL}),
+    )
     assert sorted(rows(found, "gpus", "host", "name")) == [("b", None), ("host0", "H200")]
 
 
@@ -244,24 +286,43 @@ def test_names_are_not_given_to_gpus_of_other_nodes(tmp_path: Path) -> None:
 
 def test_history_rows_become_scalars_with_time_and_step(tmp_path: Path) -> None:
     """Keys plain or nested, numbers in any notation; W&B's own columns are no metrics."""
-    row = {"train/loss": 0.5, "train/global_step": 3, "_step": 17, "_timestamp": "1.796053343e+09", "_runtime": 10}
+    row = {
+        "train/loss": 0.5,
+        "train/global_step": 3,
+        "_step": 17,
+        "_timestamp": "1.796053343e+09",
+        "_runtime": 10,
+    }
     for nested in (False, True):
         found = read(tmp_path, wandb_header(), wandb_run(T_S), wandb_history(row, nested=nested))
-        assert [entry for entry in scalars(found) if entry[0] == "train/loss"] == [("train/loss", 0.5, 3, 10 * S)]
+        assert [entry for entry in scalars(found) if entry[0] == "train/loss"] == [
+            ("train/loss", 0.5, 3, 10 * S)
+        ]
         assert {name for name, *_ in scalars(found)} <= {"train/loss", "train/global_step"}
 
 
 def test_nested_keys_are_joined_by_dots(tmp_path: Path) -> None:
     """``{"rewards": {"mean": 1}}`` is logged as one number under two keys."""
-    item = blob(1, blob(2, "rewards") + blob(2, "mean") + blob(16, "1")) + blob(1, blob(1, "train/loss") + blob(16, "2"))
-    found = read(tmp_path, wandb_header(), blob(2, item + blob(1, blob(1, "_timestamp") + blob(16, str(T_S)))))
+    item = blob(1, blob(2, "rewards") + blob(2, "mean") + blob(16, "1")) + blob(
+        1, blob(1, "train/loss") + blob(16, "2")
+    )
+    found = read(
+        tmp_path, wandb_header(), blob(2, item + blob(1, blob(1, "_timestamp") + blob(16, str(T_S))))
+    )
     assert scalars(found) == [("rewards.mean", 1.0, None, 0), ("train/loss", 2.0, None, 0)]
 
 
 def test_rows_without_numbers_are_counted(tmp_path: Path) -> None:
     """Tables, pictures and texts."""
-    picture = {"completions": {"_type": "table-file", "nrows": 4}, "note": '"x"', "_step": 4, "_timestamp": T_S}
-    found = read(tmp_path, wandb_header(), wandb_history({"loss": 1, "_timestamp": T_S}), wandb_history(picture))
+    picture = {
+        "completions": {"_type": "table-file", "nrows": 4},
+        "note": '"x"',
+        "_step": 4,
+        "_timestamp": T_S,
+    }
+    found = read(
+        tmp_path, wandb_header(), wandb_history({"loss": 1, "_timestamp": T_S}), wandb_history(picture)
+    )
     assert (found.account.rows_read, dict(found.account.dropped)) == (2, {"history row without a number": 1})
 
 
@@ -357,7 +418,9 @@ def test_what_is_whole_of_a_cut_file_is_read(tmp_path: Path) -> None:
     data = wandb_log(ticks("0.21.0", [15, 30])) + fragment(2, b"begun")
     found = read_text(tmp_path, data, "x.wandb")
     assert found.tables["gpu"].height == 2
-    assert list(found.account.dropped.items()) == [("record that never ends (the run was killed, or the file is cut)", 1)]
+    assert list(found.account.dropped.items()) == [
+        ("record that never ends (the run was killed, or the file is cut)", 1)
+    ]
 
 
 def test_a_record_that_is_no_message_is_counted(tmp_path: Path) -> None:
@@ -370,7 +433,9 @@ def test_a_record_that_is_no_message_is_counted(tmp_path: Path) -> None:
 
 def test_other_records_are_passed_over(tmp_path: Path) -> None:
     """Summaries, files, artifacts, metrics' definitions, and kinds that come one day."""
-    found = read(tmp_path, *ticks("0.21.0", [15]), *(blob(kind, b"\xff\xff") for kind in (3, 6, 8, 12, 20, 22, 77)))
+    found = read(
+        tmp_path, *ticks("0.21.0", [15]), *(blob(kind, b"\xff\xff") for kind in (3, 6, 8, 12, 20, 22, 77))
+    )
     assert (found.account.facts["records"], dict(found.account.dropped)) == (10, {})
 
 

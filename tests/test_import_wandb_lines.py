@@ -58,7 +58,13 @@ def test_whole_seconds_are_said(tmp_path: Path) -> None:
 def test_lines_that_are_no_object_are_counted(tmp_path: Path) -> None:
     """A cut last line, a list, nesting deeper than any reader goes, bytes that are no text."""
     deep = '{"a":' * 50_000
-    text = lines(event(30)).encode() + b"[1]\n\xff\xfe\n" + deep.encode() + b"\n\n" + lines(event(60)).encode()[:-9]
+    text = (
+        lines(event(30)).encode()
+        + b"[1]\n\xff\xfe\n"
+        + deep.encode()
+        + b"\n\n"
+        + lines(event(60)).encode()[:-9]
+    )
     found = read_text(tmp_path, text, "wandb-events.jsonl")
     assert found.tables["gpu"].height == 1
     assert dict(found.account.dropped) == {"line that is no JSON object": 4}
@@ -90,9 +96,18 @@ def test_a_gzip_file_is_read(tmp_path: Path) -> None:
 
 def test_history_becomes_scalars(tmp_path: Path) -> None:
     """The training's own step, the time of logging; pictures are no numbers."""
-    row = {"loss": 0.5, "train/global_step": 3, "_step": 9, "_runtime": 4.0, "_timestamp": T_S + 4.5, "p": {"_type": "x"}}
+    row = {
+        "loss": 0.5,
+        "train/global_step": 3,
+        "_step": 9,
+        "_runtime": 4.0,
+        "_timestamp": T_S + 4.5,
+        "p": {"_type": "x"},
+    }
     found = read_text(tmp_path, lines(row), "wandb-history.jsonl")
-    losses = [entry for entry in rows(found, "scalars", "name", "value", "step", "t_ns") if entry[0] == "loss"]
+    losses = [
+        entry for entry in rows(found, "scalars", "name", "value", "step", "t_ns") if entry[0] == "loss"
+    ]
     assert losses == [("loss", 0.5, 3, 4_500_000_000)]
     assert "gpu" not in found.tables
 
@@ -100,7 +115,9 @@ def test_history_becomes_scalars(tmp_path: Path) -> None:
 def test_rows_without_a_number_are_counted(tmp_path: Path) -> None:
     """Only W&B's own columns, and a picture."""
     text = lines({"loss": 1, "_step": 0, "_timestamp": T_S}, {"_step": 1, "_timestamp": T_S + 1, "p": {}})
-    assert dict(read_text(tmp_path, text, "wandb-history.jsonl").account.dropped) == {"row without a number": 1}
+    assert dict(read_text(tmp_path, text, "wandb-history.jsonl").account.dropped) == {
+        "row without a number": 1
+    }
 
 
 @pytest.mark.parametrize(
@@ -111,7 +128,9 @@ def test_rows_without_a_number_are_counted(tmp_path: Path) -> None:
         ({"timestamp": T_S, "gpu": 0, "utilization": 1}, "generic"),
     ],
 )
-def test_the_format_is_known_by_w_and_b_s_own_columns(tmp_path: Path, first: dict[str, Any], form: str) -> None:
+def test_the_format_is_known_by_w_and_b_s_own_columns(
+    tmp_path: Path, first: dict[str, Any], form: str
+) -> None:
     """Two of them, or one beside system metrics; other JSON lines are someone else's."""
     assert read_text(tmp_path, lines(first), "data.jsonl").account.format == form
 
@@ -130,7 +149,9 @@ def folder_of(place: Path, **files: bytes | str) -> Path:
     folder = place / "run-20261130_154213-abc"
     for name, content in files.items():
         path = folder / name.replace("__", "/")
-        path = path.with_name({"run": "run-abc.wandb", "meta": "wandb-metadata.json"}.get(path.name, path.name))
+        path = path.with_name(
+            {"run": "run-abc.wandb", "meta": "wandb-metadata.json"}.get(path.name, path.name)
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder
@@ -138,7 +159,11 @@ def folder_of(place: Path, **files: bytes | str) -> Path:
 
 def test_a_run_folder_is_its_run_file_and_the_machine(tmp_path: Path) -> None:
     """Older versions name the GPUs only in ``files/wandb-metadata.json``."""
-    meta = {"gpu": "NVIDIA A100", "gpu_count": 2, "gpu_devices": [{"name": "NVIDIA A100", "memory_total": 2**36}] * 2}
+    meta = {
+        "gpu": "NVIDIA A100",
+        "gpu_count": 2,
+        "gpu_devices": [{"name": "NVIDIA A100", "memory_total": 2**36}] * 2,
+    }
     found = read_path(folder_of(tmp_path, run=RUN, files__meta=json.dumps(meta)))
     assert (found.account.format, found.account.facts["read"]) == ("wandb-folder", ["run-abc.wandb"])
     assert rows(found, "gpus", "gpu", "name", "mem_total_b") == [(0, "NVIDIA A100", 2**36)]
@@ -153,7 +178,10 @@ def test_without_a_run_file_the_lines_are_read(tmp_path: Path) -> None:
     (folder / "files" / "wandb-history.jsonl").write_text(lines({"loss": 1, "_step": 0, "_timestamp": T_S}))
     found = read_path(folder)
     assert found.account.facts["read"] == ["wandb-events.jsonl", "wandb-history.jsonl"]
-    assert (found.tables["gpu"].height, found.tables["scalars"].filter(found.tables["scalars"]["name"] == "loss").height) == (1, 1)
+    assert (
+        found.tables["gpu"].height,
+        found.tables["scalars"].filter(found.tables["scalars"]["name"] == "loss").height,
+    ) == (1, 1)
 
 
 def test_two_runs_in_one_folder_are_asked_about(tmp_path: Path) -> None:
@@ -226,7 +254,10 @@ def test_metadata_does_not_overrule_the_run_file(tmp_path: Path) -> None:
 
 def test_from_a_run_folder_to_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Import, then explain: it says that phases are not known, and from what they would be."""
-    many = [wandb_stats(T_S + 15 * i, {"gpu.0.gpu": 98 if i % 4 else 3, "gpu.0.powerWatts": 600}) for i in range(1, 60)]
+    many = [
+        wandb_stats(T_S + 15 * i, {"gpu.0.gpu": 98 if i % 4 else 3, "gpu.0.powerWatts": 600})
+        for i in range(1, 60)
+    ]
     folder = folder_of(tmp_path, run=wandb_log([wandb_header(), wandb_run(T_S), *many]))
     out = tmp_path / "RUN"
     assert main(["import", str(folder), "-o", str(out)]) == 0

@@ -15,7 +15,9 @@ from wire import WANDB_MAGIC, fragment
 from wire import wandb_log as written
 
 CUT = "record that never ends (the run was killed, or the file is cut)"
-SIZES = st.one_of(st.integers(0, 40), st.integers(BLOCK - 40, BLOCK + 40), st.integers(2 * BLOCK - 60, 2 * BLOCK + 60))
+SIZES = st.one_of(
+    st.integers(0, 40), st.integers(BLOCK - 40, BLOCK + 40), st.integers(2 * BLOCK - 60, 2 * BLOCK + 60)
+)
 
 
 def records(data: bytes) -> tuple[list[bytes], dict[str, int]]:

@@ -225,7 +225,9 @@ class Samples:
             gpu.name = gpu.name or row.get("name")
             gpu.uuid = gpu.uuid or row.get("uuid")
             total = row.get("mem_total_b")
-            gpu.mem_total_b = gpu.mem_total_b or (round(total) if total is not None and 0 <= total < LARGEST_B else None)
+            gpu.mem_total_b = gpu.mem_total_b or (
+                round(total) if total is not None and 0 <= total < LARGEST_B else None
+            )
 
     def _probe(self, rows: pl.DataFrame) -> None:
         """The counter's own window, where polling is fast enough to show it (first batch)."""

@@ -113,7 +113,7 @@ class _Rows:
 
     def _few(self, scalars: dict[str, float]) -> dict[str, float]:
         """Known tags, and new ones while there are not too many."""
-        self.tags.update(list(scalars.keys() - self.tags)[: MOST_TAGS - len(self.tags)])
+        self.tags.update([tag for tag in scalars if tag not in self.tags][: MOST_TAGS - len(self.tags)])
         kept = {tag: value for tag, value in scalars.items() if tag in self.tags}
         self.sink.drop(f"value under more than {MOST_TAGS:,} tags", len(scalars) - len(kept))
         return kept

@@ -24,6 +24,10 @@ IMPORTERS: Final = (
     "wandb_export",
     "prometheus",
     "dcgm_text",
+    "trainer_state",
+    "hf_log",
+    "trackio",
+    "mlflow",
     "generic",
     "table_csv",
 )

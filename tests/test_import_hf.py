@@ -65,7 +65,7 @@ def test_the_real_state_without_step_time_has_no_time_axis(real: Path) -> None:
     assert found.account.rows_read == 40
     assert scalars["step"].unique().sort().to_list() == list(range(5, 201, 5))
     assert found.account.first_ns is None
-    assert found.tables["spans"].is_empty()
+    assert "spans" not in found.tables
     assert "no time axis" in texts(found)
 
 
@@ -132,7 +132,7 @@ def test_numbers_that_are_none_or_too_large_are_left_out(tmp_path: Path) -> None
     text = '{"global_step": 1, "max_steps": 1, "log_history": [{"step": 1, "loss": NaN, "reward": 1%s, "kl": 2, "step_time": 1e300}]}'
     found = read_text(tmp_path, text % ("0" * 400), "trainer_state.json")
     assert set(found.tables["scalars"]["name"].cast(str)) == {"kl", "step_time"}
-    assert found.tables["spans"].is_empty()
+    assert "spans" not in found.tables
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ def _bar(done: int, clock: str, total: int = 4) -> str:
 def test_a_restarted_run_goes_on_behind_its_first_part(tmp_path: Path) -> None:
     """The bar falls back from 20 s to 0: what comes then is later, and the restart is said."""
     row = "{'loss': 1.0, 'epoch': 0.1}\n"
-    text = "".join(f"{_bar(k, f'00:{10 * k}')}{row}" for k in (0, 1, 2)) + "".join(
+    text = "".join(f"{_bar(k, f'00:{10 * k:02}')}{row}" for k in (0, 1, 2)) + "".join(
         f"{_bar(k, f'00:0{k - 1}')}{row}" for k in (1, 2)
     )
-    found = read_text(tmp_path, text.replace("00:0<", "00:00<"))
+    found = read_text(tmp_path, text)
     assert steps(found) == [(1, 0, 10), (2, 10, 20), (2, 20, 21)]
     assert "began again 1 times" in texts(found)
 

@@ -57,10 +57,14 @@ class TrainingRows:
     Args:
         sink: Where they go.
         file: What messages call the file; the sink's own name if empty.
+        exact: A row's time is when it was logged; False: only about (progress bar, rows sent in batches), so that
+            even a single call is only reconstructed.
+        every: Steps that the first row stands for (``logging_steps``).
+        edges: Make spans of ``step_time``; False where something better shows the steps' edges.
     """
 
-    def __init__(self, sink: Sink, *, file: str = "") -> None:
-        self._sink = sink
+    def __init__(self, sink: Sink, *, file: str = "", exact: bool = True, edges: bool = True, every: int = 1) -> None:
+        self._sink, self._exact, self._edges, self._every = sink, exact, edges, every
         self._file = file or sink.file
         self._keys: dict[str, None] = {}
         self._scalars: list[tuple[int | None, int | None, str, float]] = []
@@ -90,12 +94,12 @@ class TrainingRows:
         """Spans of a row that has a time."""
         self._back += self._last_ns is not None and t_ns < self._last_ns
         calls = [(m[1], v) for key, v in values.items() if (m := PROFILING.fullmatch(key)) and 0 <= v < LONGEST_S]
-        origin = "measured" if len(calls) == 1 else "reconstructed"
+        origin = "measured" if len(calls) == 1 and self._exact else "reconstructed"
         for name, seconds in calls:  # one row a call; several in one row did not all end at its time
             self._spans.append((0, t_ns - round(seconds * 1e9), t_ns, name, step, origin, None))
         self._calls += len(calls)
         seconds = next((values[key] for key in STEP_TIME if key in values), None)
-        if seconds is not None and 0 < seconds < LONGEST_S:
+        if seconds is not None and 0 < seconds < LONGEST_S and self._edges:
             self._step_edges(t_ns, step, seconds)
         elif self._timings is not None and any(self._timings.timing_of(key) for key in values):
             self._laid = self._laid or self._timings.LaidRows(self._sink)
@@ -104,8 +108,7 @@ class TrainingRows:
 
     def _step_edges(self, t_ns: int, step: int | None, seconds: float) -> None:
         """The steps that a mean stands for, end to end, the last one ending when it was logged."""
-        many = 1 if step is None else step - (self._last if self._last is not None else step - 1)
-        many = many if 1 <= many <= MOST_STEPS else 1
+        many = steps_of(step, self._last, self._every)
         length = round(seconds * 1e9)
         detail = f"mean of {many} steps" if many > 1 else None
         for back in range(many - 1, -1, -1):
@@ -154,6 +157,14 @@ class TrainingRows:
             self._sink.rows("scalars", frame if frame["t_ns"].count() else frame.drop("t_ns"))
         if spans:
             self._sink.rows("spans", pl.DataFrame(spans, schema=_SPANS, orient="row"))
+
+
+def steps_of(step: int | None, last: int | None, every: int = 1) -> int:
+    """How many steps a row's means stand for: since the row before; the first one for ``every``, if there were as many."""
+    if step is None:
+        return 1
+    many = min(every, step) if last is None else step - last
+    return many if 1 <= many <= MOST_STEPS else 1
 
 
 def _timings() -> Any:

@@ -37,5 +37,5 @@ def test_an_error_of_one_item_reaches_the_caller() -> None:
     def work(item: int) -> int:
         raise ValueError(item)
 
-    with pytest.raises(ValueError, match="^0$"):
+    with pytest.raises(ValueError, match=r"^0$"):
         abreast(work, range(3), workers=3)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dipstick.analysis.spans import Lane
     from dipstick.model import CodeArray, IntArray
 
+WAITS = [phases.CODE[name] for name in phases.WAIT_PHASES]
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -185,8 +187,10 @@ def _split(edges: IntArray, code: CodeArray, cuts: IntArray) -> tuple[IntArray, 
     return joined, sample(edges, code, joined[:-1], phases.UNATTRIBUTED).astype(np.uint8)
 
 
-def paint(timeline: RankTimeline, starts: IntArray, ends: IntArray, code: int) -> RankTimeline:
-    """Give disjoint intervals a phase where the rank is otherwise unattributed."""
+def paint(
+    timeline: RankTimeline, starts: IntArray, ends: IntArray, code: int, *, over: bool = False
+) -> RankTimeline:
+    """Give disjoint intervals a phase where the rank is unattributed, or (``over``) in any phase but a wait."""
     edges, old = _split(timeline.edges, timeline.code, np.concatenate([starts, ends]))
     window = (timeline.edges[0], timeline.edges[-1])
     edges, old = clip(edges, old, (int(window[0]), int(window[1])))
@@ -197,5 +201,6 @@ def paint(timeline: RankTimeline, starts: IntArray, ends: IntArray, code: int) -
         if len(starts)
         else np.zeros(len(old), np.bool_)
     )
-    new = np.where(hit & (old == phases.UNATTRIBUTED), code, old).astype(np.uint8)
+    free = ~np.isin(old, WAITS) if over else old == phases.UNATTRIBUTED
+    new = np.where(hit & free, code, old).astype(np.uint8)
     return timeline.with_phases(edges, new)

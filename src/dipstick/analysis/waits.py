@@ -35,6 +35,7 @@ class Meetings:
         last: (K,) column of the latest rank.
         wait_end: (K, R) end of each rank's wait: the release, or its own next span if that starts sooner.
         because: (K, R) phase code in which the latest rank spent the most extra time since the ranks last met.
+        counted: (K, R) ns of each wait that no other barrier counts; None where that is all of it.
     """
 
     barrier: phases.Barrier
@@ -45,9 +46,12 @@ class Meetings:
     last: IntArray
     wait_end: IntArray
     because: IntArray
+    counted: IntArray | None = None
 
     def waits_ns(self) -> IntArray:
         """(K, R) nanoseconds waited; 0 for the last to arrive."""
+        if self.counted is not None:
+            return self.counted
         waited: IntArray = np.maximum(self.wait_end - self.arrival, 0)
         return waited
 
@@ -107,7 +111,7 @@ def _meetings(
     start = timelines[0].edges[0]
     since = np.where(before >= 0, releases[np.clip(before, 0, None)], start)
     ends = [np.minimum(release, next_span(t, arrival[:, column])) for column, t in enumerate(timelines)]
-    because = _because(timelines, arrival, last, since)
+    because = late_because(timelines, arrival, last, since)
     ranks = tuple(t.rank for t in timelines)
     return Meetings(barrier, ranks, step, arrival, release, last, np.stack(ends, axis=1), because)
 
@@ -123,7 +127,7 @@ def next_span(timeline: RankTimeline, times: IntArray) -> IntArray:
     return np.where(busy, times, following)
 
 
-def _because(
+def late_because(
     timelines: Sequence[RankTimeline], arrival: IntArray, last: IntArray, since: IntArray
 ) -> IntArray:
     """(K, R) phase in which the latest rank spent most more than the waiting rank, since the ranks last met."""

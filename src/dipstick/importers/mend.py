@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 MANY_STEPS: Final = 20
 """More backward moves than this in one batch are rows out of order, not a clock that was set."""
 
+LATEST_NS: Final = 2**63 - 1
+"""Clocks that jump by centuries are not mended beyond what a time can hold."""
+
 
 class Mender:
     """Moves rows behind a clock that was set back so that time goes on; remembers each series from batch to batch.
@@ -46,20 +49,26 @@ class Mender:
             if found is None:
                 break
             row, size = found
+            if int(times.max()) + size > LATEST_NS:
+                self._give_up()
+                break
             times = times.copy()
             times[row:] += size
             self._shift += size
         else:
-            self._sink.note(
-                "warning",
-                f"{self._sink.file}: times go back in many places; its rows are taken as out of order",
-            )
+            self._give_up()
         ends = np.append(starts[1:], len(order)) - 1
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             key = int(grouped[start])
             self._first.setdefault(key, int(times[order[start]]))
             self._last[key] = max(self._last.get(key, 0), int(times[order[end]]))
         return times
+
+    def _give_up(self) -> None:
+        self._sink.note(
+            "warning",
+            f"{self._sink.file}: times go back in many places; its rows are taken as out of order",
+        )
 
     def _step(
         self, times: IntArray, order: IntArray, grouped: IntArray, starts: IntArray

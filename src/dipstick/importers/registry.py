@@ -31,6 +31,10 @@ IMPORTERS: Final = (
     "tfevents",
     "prometheus",
     "dcgm_text",
+    "trainer_state",
+    "hf_log",
+    "trackio",
+    "mlflow",
     "generic",
     "table_csv",
 )

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SECOND_NS: Final = 1_000_000_000
 LARGEST_INDEX: Final = 65_535
 
+LARGEST_B: Final = float(1 << 60)
+"""No GPU has this much memory."""
+
 # NVML averages utilization over 1/6 s to 1 s. A poll every 15 s is a probe of its last second, not a mean over 15 s:
 # rows clearly further apart than that are given that one second as their window.
 
@@ -195,7 +198,9 @@ class Samples:
             for c in ("host", "gpu", "t_ns", "window_ns", *(("pid",) if table == "gpu_process" else ()))
             if c in rows.columns
         ]
-        columns = [pl.col(c).round().cast(pl.Int64) if c.endswith("_b") else pl.col(c) for c in mine]
+        columns = [
+            pl.col(c).round().cast(pl.Int64, strict=False) if c.endswith("_b") else pl.col(c) for c in mine
+        ]
         found = rows.select(*keys, *columns).rename({c: _PROCESS[c] for c in mine if c in _PROCESS})
         if table == "gpu":
             found = found.with_columns(pl.lit("poll").cast(pl.Categorical).alias("source"))
@@ -220,7 +225,9 @@ class Samples:
             gpu.name = gpu.name or row.get("name")
             gpu.uuid = gpu.uuid or row.get("uuid")
             total = row.get("mem_total_b")
-            gpu.mem_total_b = gpu.mem_total_b or (None if total is None else round(total))
+            gpu.mem_total_b = gpu.mem_total_b or (
+                round(total) if total is not None and 0 <= total < LARGEST_B else None
+            )
 
     def _probe(self, rows: pl.DataFrame) -> None:
         """The counter's own window, where polling is fast enough to show it (first batch)."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from dipstick.errors import ImportFormatError
 from dipstick.importers.base import HEAD_BYTES
 from dipstick.importers.binding import Binding
-from dipstick.importers.mend import Mender
+from dipstick.importers.log_clock import LogClock
 from dipstick.importers.protowire import WireError
 from dipstick.importers.tf_scalars import VERSION, Event, event
 from dipstick.importers.tfrecord import Records, is_head
@@ -32,11 +30,6 @@ NAME: Final = "TensorBoard event file"
 SECOND_NS: Final = 1_000_000_000
 APART_NS: Final = SECOND_NS
 """Events of one step this close are one row of the log."""
-
-BATCH: Final = 4096
-LONG: Final = 20
-LONGEST_NS: Final = 60 * SECOND_NS
-"""A row that comes a minute and twenty usual distances after the last one is said: a suspended machine, or a stall."""
 
 MOST_TAGS: Final = 4096
 
@@ -86,25 +79,21 @@ class _Open:
 
 @dataclass(slots=True)
 class _Rows:
-    """Events of one step and moment become one row; times that go back are mended a batch at a time."""
+    """Events of one step and moment become one row."""
 
     sink: Sink
     tags: set[str] = field(default_factory=set)
     _others: set[str] = field(default_factory=set)
     _events: int = 0
     _open: _Open | None = None
-    _done: list[_Open] = field(default_factory=list)
     _first_ns: int | None = None
     _last_ns: int | None = None
-    _before: _Open | None = None
-    _mended_ns: int = 0
-    _gaps: list[int] = field(default_factory=list)
     _training: TrainingRows = field(init=False)
-    _mender: Mender = field(init=False)
+    _clock: LogClock = field(init=False)
 
     def __post_init__(self) -> None:
         self._training = TrainingRows(self.sink, file=self.sink.file)
-        self._mender = Mender(self.sink)
+        self._clock = LogClock(self.sink)
 
     def take(self, found: Event) -> None:
         """One event."""
@@ -124,7 +113,7 @@ class _Rows:
 
     def _few(self, scalars: dict[str, float]) -> dict[str, float]:
         """Known tags, and new ones while there are not too many."""
-        self.tags.update(list(scalars.keys() - self.tags)[: MOST_TAGS - len(self.tags)])
+        self.tags.update([tag for tag in scalars if tag not in self.tags][: MOST_TAGS - len(self.tags)])
         kept = {tag: value for tag, value in scalars.items() if tag in self.tags}
         self.sink.drop(f"value under more than {MOST_TAGS:,} tags", len(scalars) - len(kept))
         return kept
@@ -137,39 +126,18 @@ class _Rows:
             last.last_ns = t_ns
             return
         if last is not None:
-            self._done.append(last)
+            self._write(last)
         self._open = _Open(t_ns, step, values, t_ns)
-        if len(self._done) >= BATCH:
-            self._flush()
 
-    def _flush(self) -> None:
-        """Rows with times that go on, to the training's rows."""
-        rows, self._done = self._done, []
-        raw = np.array([row.t_ns for row in rows], dtype=np.int64)
-        times = self._mender.mend(raw, np.zeros(len(rows), dtype=np.int64))
-        for row, time in zip(rows, times.tolist(), strict=True):
-            self._look(row, time)
-            self._training.add(LogRow(time, row.step, row.values))
-
-    def _look(self, row: _Open, time: int) -> None:
-        """Say where much time passed between two rows."""
-        gap = time - self._mended_ns
-        if self._before is not None and self._gaps and gap > LONGEST_NS:
-            usual = float(np.median(self._gaps))
-            if gap > LONG * usual:
-                self.sink.note(
-                    "warning",
-                    f"{self.sink.file}: {gap / SECOND_NS:,.0f} s pass between step {self._before.step} and {row.step} "
-                    f"(usually {usual / SECOND_NS:.1f} s): the machine was suspended, or the training stood still",
-                )
-        if self._before is not None and len(self._gaps) < BATCH and gap > 0:
-            self._gaps.append(gap)
-        self._before, self._mended_ns = row, time
+    def _write(self, row: _Open) -> None:
+        """A whole row, at a time that goes on."""
+        time = self._clock.mend(row.t_ns, row.step)
+        self._training.add(LogRow(time, row.step, row.values))
 
     def close(self) -> None:
         """Write what is left, and the facts."""
-        self._done += [self._open] if self._open is not None else []
-        self._flush()
+        if self._open is not None:
+            self._write(self._open)
         self._training.close()
         self.sink.bind(Binding("wall_time", "time", "Unix time in s"))
         wall = [None if t is None else t / SECOND_NS for t in (self._first_ns, self._last_ns)]

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 STEPS: Final = ("train/global_step", "trainer/global_step", "training/global_step", "global_step", "_step")
 """The training's own step before W&B's, which also counts what is logged within a step (TRL's timers)."""
 
+TIMERS: Final = "profiling/"
+"""TRL logs each timed call as a row of its own: its ``_step`` counts calls, and is no step of the training."""
+
 OWN: Final = frozenset({"_step", "_runtime", "_timestamp", "_absolute_runtime", "_wandb", "_wandb.runtime"})
 """What W&B adds to every row."""
 
@@ -34,7 +37,8 @@ def log_row(items: Mapping[str, object], start_ns: int | None = None) -> LogRow 
     t_ns, runtime = stamp_ns(numbers.get("_timestamp")), numbers.get("_runtime")
     if t_ns is None and start_ns is not None and runtime is not None and 0 <= runtime < LONGEST_S:
         t_ns = start_ns + round(runtime * 1e6) * 1000
-    step = next((numbers[key] for key in STEPS if key in numbers), None)
+    is_timer = any(key.startswith(TIMERS) for key in numbers)
+    step = next((numbers[key] for key in (STEPS[:-1] if is_timer else STEPS) if key in numbers), None)
     values = {key: value for key, value in list(numbers.items())[:MOST_KEYS] if key not in OWN}
     if not values:
         return None

@@ -7,12 +7,12 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from dipstick.importers.protowire import Message
 from dipstick.importers.wandb_system import Device, number_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dipstick.importers.protowire import Message
     from dipstick.importers.wandb_system import Run
 
 LARGEST: Final = 1 << 20
@@ -29,7 +29,7 @@ def from_environment(record: Message, run: Run) -> None:
     Raises:
         WireError: A GPU in it is damaged.
     """
-    devices = [type(record)(blob) for blob in record.blobs(_GPU_NVIDIA)[:MOST_GPUS]]
+    devices = [Message(blob) for blob in record.blobs(_GPU_NVIDIA)[:MOST_GPUS]]
     found = [Device(d.text(_NAME) or None, d.text(_UUID) or None, d.integer(_MEMORY)) for d in devices]
     many = min(max(record.integer(_GPU_COUNT) or 0, 0), MOST_GPUS)
     found = found or [Device(record.text(_GPU_TYPE) or None)] * many

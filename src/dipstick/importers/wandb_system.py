@@ -12,10 +12,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import polars as pl
 
 from dipstick.importers.binding import MEANINGS, Binding, factor
+from dipstick.importers.protowire import LATEST_S
 from dipstick.importers.samples import Samples
 from dipstick.importers.system_keys import METRICS, SystemKey, system_key
 
@@ -230,6 +230,6 @@ def number_of(value: object) -> float | None:
 
 def stamp_ns(seconds: float | None) -> int | None:
     """Unix seconds as nanoseconds, to the microsecond that a double holds; None if no run was logged then."""
-    if seconds is None or not 0 < seconds < 1 << 33:
+    if seconds is None or not 0 < seconds < LATEST_S:
         return None
-    return int(np.rint(seconds * 1e6)) * 1000
+    return round(seconds * 1e6) * 1000 or None

@@ -40,7 +40,7 @@ def real(traces: Path) -> Path:
 def seconds(found: ImportedTables, name: str) -> pl.Series:
     """Lengths of the spans of that name."""
     spans = found.tables["spans"].filter(pl.col("name") == name)
-    return (spans["t1_ns"] - spans["t0_ns"]) / 1e9
+    return ((spans["t1_ns"] - spans["t0_ns"]) / 1e9).round(9)
 
 
 def spans(found: ImportedTables) -> list[tuple[str, float, float, int | None]]:

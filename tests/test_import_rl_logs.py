@@ -43,6 +43,12 @@ def seconds(found: ImportedTables, name: str) -> pl.Series:
     return ((spans["t1_ns"] - spans["t0_ns"]) / 1e9).round(9)
 
 
+def mean(found: ImportedTables, name: str) -> float:
+    """Mean length, three decimals."""
+    lengths: list[float] = seconds(found, name).to_list()
+    return round(sum(lengths) / len(lengths), 3)
+
+
 def spans(found: ImportedTables) -> list[tuple[str, float, float, int | None]]:
     """Name, start, end (seconds) and step."""
     table = found.tables["spans"].select("name", "t0_ns", "t1_ns", "step")
@@ -59,14 +65,9 @@ def test_a_resumed_run_on_two_nodes(real: Path) -> None:
     assert found.account.rows_read == 335
     steps = found.tables["spans"].filter(pl.col("name") == "step")["step"]
     assert (steps.min(), steps.max(), steps.n_unique()) == (101, 435, 335)
-    step = seconds(found, "step")
-    assert (round(float(step.sum()), 1), round(float(step.mean()), 3), step.min(), step.max()) == (
-        4459.3,
-        13.311,
-        9.406,
-        39.674,
-    )  # type: ignore[arg-type]
-    means = {name: round(float(seconds(found, name).mean()), 3) for name in  # type: ignore[arg-type]
+    step: list[float] = seconds(found, "step").to_list()
+    assert (round(sum(step), 1), mean(found, "step"), min(step), max(step)) == (4459.3, 13.311, 9.406, 39.674)
+    means = {name: mean(found, name) for name in
              ("gen", "update_actor", "update_critic", "values", "old_log_prob", "save_checkpoint", "testing")}  # fmt: skip
     assert means == {"gen": 4.472, "update_actor": 2.544, "update_critic": 2.366, "values": 0.650, "old_log_prob": 0.550,
                      "save_checkpoint": 19.491, "testing": 6.782}  # fmt: skip
@@ -82,8 +83,8 @@ def test_wandbs_output_log_of_a_verl_run(real: Path) -> None:
     found = read_path(real / "verl-wandb-output-log.log")
     assert (found.account.format, found.account.rows_read) == ("verl-log", 3)
     assert seconds(found, "step").to_list() == [28.965, 38.534]
-    assert float(seconds(found, "gen").mean()) == pytest.approx(29.169, abs=0.001)  # type: ignore[arg-type]
-    assert float(seconds(found, "update_actor").mean()) == pytest.approx(3.412, abs=0.001)  # type: ignore[arg-type]
+    assert mean(found, "gen") == pytest.approx(29.169, abs=0.001)
+    assert mean(found, "update_actor") == pytest.approx(3.412, abs=0.001)
     assert found.account.facts["reconstructed"]["unattributed_s"] / 2 == pytest.approx(0.009, abs=0.002)
     assert found.tables["scalars"].filter(pl.col("step") == 0)["name"].to_list() == [
         "val/test_score/logic_assignment"

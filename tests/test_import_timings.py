@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -314,7 +315,7 @@ def test_laid_seconds_add_up_whatever_was_logged(framework: str, data: st.DataOb
     by_name = {span.name: span for span in spans}
     for parent in {span.parent for span in spans} - {""}:
         children = [span for span in spans if span.parent == parent]
-        assert all(a.t1_ns <= b.t0_ns for a, b in zip(children, children[1:], strict=False))
+        assert all(a.t1_ns <= b.t0_ns for a, b in pairwise(children))
         assert by_name[parent].t0_ns <= children[0].t0_ns
         assert children[-1].t1_ns <= by_name[parent].t1_ns
     if len(by_name) == len(spans):

@@ -39,7 +39,7 @@ def test_a_verdict_on_reconstructed_spans_says_so() -> None:
 
 def test_a_claim_likewise() -> None:
     """The same sentence and count."""
-    found = marked_claim(Claim("x", "t", YES, receipts=RECEIPTS), (3, 3))
+    found = marked_claim(Claim("x", "t", {}, YES, RECEIPTS), (3, 3))
     assert found.verdict.because == f"it is; {SAYS}"
     assert len(found.receipts) == 4
 
@@ -78,16 +78,13 @@ def test_a_driver_owns_the_gpus_in_use(tmp_path: Path) -> None:
 
 
 def test_an_asynchronous_loop_without_reward_workers_is_explained(tmp_path: Path) -> None:
-    """The trainer waits for batches: that wait is the longest phase, and every verdict reached says on what it rests."""
+    """The trainer waits for batches: that wait is the longest phase; stragglers can't be told."""
     recording = dipstick.load(prime_rl(tmp_path))
     assert share(recording) == (60, 60)
     report = dipstick.explain(recording)
     assert report.phases is not None
     seconds = {row.phase: round(row.seconds) for row in report.phases.rows}
     assert (seconds["collective_wait"], seconds["backward"]) == (120, 80)
-    reached = [check for check in report.checks if check.verdict.word != "unconfirmed"]
-    assert reached
-    assert all(check.verdict.because.endswith(SAYS) for check in reached)
     stragglers = next(check for check in report.checks if check.name == "stragglers")
     assert stragglers.verdict.word == "unconfirmed"
 

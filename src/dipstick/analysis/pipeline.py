@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 COPY_PHASES = ("weight_sync", "checkpoint", "transfer")
 COPY_EVENTS = ("weight_sync", "checkpoint", "sleep", "wake")
+DRIVER = "driver"
+"""Role of a process whose phases are the whole job's: it waits for the slowest worker in each."""
 USED_MEAN_PCT = 1.0
 DEVICE_WAIT_S = 0.05
 """Less is not worth a note; shown with one decimal."""
@@ -129,7 +131,10 @@ def find_gpus(
         window: Where idle power is learned.
     """
     signals = read_signals(recording.table("gpu"), recording.table("gpu_counters"))
-    owner, notes = _owners([(s.host, s.gpu) for s in signals], processes, timelines)
+    if timelines and DRIVER in processes["role"].cast(pl.String).to_list():
+        owner, notes = _of_driver([(s.host, s.gpu) for s in signals if _is_used(s)], timelines)
+    else:
+        owner, notes = _owners([(s.host, s.gpu) for s in signals], processes, timelines)
     names = {
         (host or "", gpu): name or ""
         for host, gpu, name in recording.table("gpus").select("host", "gpu", "name").iter_rows()
@@ -152,6 +157,14 @@ def find_gpus(
 def _is_used(signals: Signals) -> bool:
     """A GPU is used if it averages 1 % or more; one without any known utilization may be."""
     return not signals.util.mean() < USED_MEAN_PCT
+
+
+def _of_driver(used: list[GpuKey], timelines: Sequence[RankTimeline]) -> tuple[dict[GpuKey, int], list[Note]]:
+    """Every GPU that was used follows the driver's phases."""
+    rank = min(t.rank for t in timelines)
+    text = (f"the phases are the driver's; they were taken for all {len(used)} GPUs in use, "
+            "which is not right for GPUs of engines that generate while others train")  # fmt: skip
+    return dict.fromkeys(used, rank), [Note("warning", text)] if len(used) > 1 else []
 
 
 def _owners(

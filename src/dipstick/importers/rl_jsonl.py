@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dipstick.errors import ImportFormatError
 from dipstick.importers.chunks import chunks
-from dipstick.importers.rl_text import PIECE
+from dipstick.importers.rl_text import FIRST_S, LAST_S, PIECE
 from dipstick.importers.step_rows import StepRows
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 FORMAT: Final = "rl-jsonl"
 NAME: Final = "verl file logger, prime-rl metrics (JSON lines with step and data, or step and time)"
 
-_EPOCH_S: Final = (1e9, 4.1e9)
-"""Unix seconds between 2001 and 2099."""
 _LARGEST: Final = 2**63
 
 
@@ -64,7 +62,7 @@ def step_of(row: dict[str, Any]) -> int | None:
 def time_of(row: dict[str, Any]) -> int | None:
     """Nanoseconds of its Unix time."""
     at = row.get("time")
-    if isinstance(at, bool) or not isinstance(at, int | float) or not _EPOCH_S[0] <= at < _EPOCH_S[1]:
+    if isinstance(at, bool) or not isinstance(at, int | float) or not FIRST_S <= at < LAST_S:
         return None
     return round(at * 1e9)
 

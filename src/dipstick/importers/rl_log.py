@@ -12,7 +12,8 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers.rl_lines import SNIFF, Said, said
 from dipstick.importers.rl_text import Line, looks_like, read_lines
 from dipstick.importers.step_rows import StepRows
-from dipstick.importers.timings import EVENTS, binding_of, timing_of
+from dipstick.importers.timing_keys import TIMINGS
+from dipstick.importers.timings import EVENTS, LONGEST_S, binding_of, driver, timing_of
 from dipstick.phases import CONTAINER, STEP
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 FORMAT: Final = "rl-log"
 NAME: Final = "console log of OpenRLHF, SkyRL, NeMo-RL, slime or prime-rl"
 
+WHOLE: Final = frozenset(timing.key for timing in TIMINGS.values() if timing.phase == STEP)
+"""Keys that hold a step's total."""
+SAME_NS: Final = 50_000_000
+"""SkyRL writes seconds with two decimals: the stamp of a timer's start is closer, if it is the start of this timer."""
+MOST_OPEN: Final = 1000
 _BATCH: Final = 20_000
 
 
@@ -83,6 +89,7 @@ class _Log:
         self._count = 0
         self._spans: list[dict[str, object]] = []
         self._timers: dict[str, int] = {}
+        self._started: dict[str, int] = {}
 
     def take(self, line: Line, one: Said) -> None:
         """One thing that the log says."""
@@ -92,8 +99,9 @@ class _Log:
         if one.kind == "step" or (one.step is not None and one.step != self._step):
             self._flush()
             self._step = one.step
+        if any(key in WHOLE for key in one.values) or not any(key in WHOLE for key in self._values):
+            self._at = line.t_ns  # the line with the step's total ends the step, whatever is said of it later
         self._values |= one.values
-        self._at = line.t_ns
         if one.kind == "row":
             self._flush()
 
@@ -102,6 +110,8 @@ class _Log:
         timing = timing_of(one.name)
         is_step = timing is not None and (timing.phase == STEP or one.name == "perf/train_time")
         if one.kind == "start":
+            if line.t_ns is not None and (one.name in self._started or len(self._started) < MOST_OPEN):
+                self._started[one.name] = line.t_ns
             return
         if self._stamped and line.t_ns is not None:
             self._measured(line.t_ns, one)
@@ -120,8 +130,11 @@ class _Log:
         phase = timing.phase if timing is not None and timing.phase not in {CONTAINER, STEP} else None
         name = timing.name if timing is not None else one.name.rpartition("/")[2]
         self._timers[one.name] = self._timers.get(one.name, 0) + 1
+        begin = end_ns - round(min(one.values[one.name], LONGEST_S) * 1e9)
+        started = self._started.pop(one.name, begin)
+        begin = started if abs(started - begin) <= SAME_NS else begin
         self._spans.append({
-            "rank": 0, "t0_ns": end_ns - round(min(one.values[one.name], 1e7) * 1e9), "t1_ns": end_ns, "phase": phase,
+            "rank": 0, "t0_ns": begin, "t1_ns": end_ns, "phase": phase,
             "name": name, "step": self._count + 1, "origin": "measured",
         })  # fmt: skip
         if len(self._spans) >= _BATCH:
@@ -151,6 +164,7 @@ class _Log:
         self._write()
         self._rows.close()
         if self._timers:
+            self._sink.rows("processes", driver())
             self._sink.bind(*(b for name in self._timers if (b := binding_of(name)) is not None))
             self._sink.note("info", f"{self._sink.file}: {sum(self._timers.values()):,} timers end with a time stamp: their spans are measured "
                             "(stamp minus seconds), in the driver only")  # fmt: skip

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 PIECE: Final = 4 << 20
 LONGEST: Final = 1 << 20
 """Characters of a line that are looked at; a row of metrics has some thousand."""
+FIRST_S: Final = 1_000_000_000
+LAST_S: Final = 4_100_000_000
+"""Unix seconds between 2001 and 2099: other stamps are no times of a log."""
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RAY: Final = re.compile(r"\s*\([A-Za-z_][\w.:-]* pid=\d+(?:, ip=[\w.:]+)?\)\s?")
@@ -79,11 +82,13 @@ def _line(raw: str, zone: tzinfo | None) -> Line:
 
 
 def _stamp_ns(day: str, clock: str, part: str, zone: tzinfo | None) -> int | None:
-    """Nanoseconds of a stamp; None if there is no such day or time."""
+    """Nanoseconds of a stamp; None if there is no such day or time, or not in this century."""
     try:
         when = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=zone or UTC)
         since = (when - _EPOCH) // timedelta(seconds=1)
     except (ValueError, OverflowError):
+        return None
+    if not FIRST_S <= since < LAST_S:
         return None
     return since * 10**9 + int(part.ljust(9, "0") or 0)
 

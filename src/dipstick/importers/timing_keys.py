@@ -50,7 +50,7 @@ class Timing:
 
 
 _Row = tuple[str, str] | tuple[str, str, Place] | tuple[str, str, Place, str]
-"""Key without prefix, phase, place, parent."""
+"""Key without prefix, phase, place, parent; what is left out is ``in`` and the step."""
 
 _VERL: Final[tuple[_Row, ...]] = (
     ("step", STEP), ("start_profile", "other", "before"), ("generate_async", "generate"), ("gen", "generate"),
@@ -106,9 +106,10 @@ _PRIME_RL: Final[tuple[_Row, ...]] = (
 
 
 def _keys(framework: str, prefix: str, rows: tuple[_Row, ...], sure: Sure = "certain") -> Iterator[Timing]:
-    for order, (short, phase, *rest) in enumerate(rows):
-        place: Place = rest[0] if rest else "in"  # type: ignore[assignment] - the third is a Place
-        parent = prefix + rest[1] if len(rest) > 1 else ""
+    for order, row in enumerate(rows):
+        short, phase = row[0], row[1]
+        place: Place = row[2] if len(row) > 2 else "in"  # noqa: PLR2004 - the third is the place
+        parent = prefix + row[3] if len(row) > 3 else ""  # noqa: PLR2004 - the fourth is the parent
         name = "step" if phase == STEP else short.removeprefix("timing_s/")
         yield Timing(framework, prefix + short, name, phase, order, parent, place, sure)
 

@@ -184,6 +184,13 @@ def _packed(
     assert hull[0] <= at <= hull[1], "a part lies outside its step"  # noqa: S101
 
 
+def driver() -> pl.DataFrame:
+    """The row of the processes table that says whose timers these are: one driver's, for the whole job."""
+    return pl.DataFrame(
+        {"role": ["driver"], "rank": [0], "source": ["log"]}, schema_overrides={"rank": pl.Int32}
+    )
+
+
 class LaidRows:
     """Spans of a whole log: batches, what did not fit, and how much no key covers.
 
@@ -235,6 +242,7 @@ class LaidRows:
             self._sink.note("warning", f"{file}: in {self._over:,} of {self._steps:,} steps the parts take longer than their step (at most "
                             f"{self._worst.name} of step {self._worst.step}: {self._worst.detail}): they overlap; "
                             "what exceeds the step is cut off at its end")  # fmt: skip
+        self._sink.rows("processes", driver())
         share = 100 * self._free_ns / self._step_ns if self._step_ns else 0.0
         self._sink.fact(reconstructed={
             "steps": self._steps, "step_s": self._step_ns / 1e9, "unattributed_s": self._free_ns / 1e9,

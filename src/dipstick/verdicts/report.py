@@ -22,6 +22,7 @@ from dipstick.verdicts import (
 from dipstick.verdicts.answer import answer
 from dipstick.verdicts.evidence import Evidence
 from dipstick.verdicts.missing import missing
+from dipstick.verdicts.reconstructed import marked_check, marked_claim, share
 from dipstick.verdicts.repo import scan
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     if not findings.gpus and not findings.timelines:
         raise _nothing(recording)
     evidence = Evidence(recording, findings, None if repo is None else scan(repo))
-    checks = tuple(module.check(evidence) for module in CHECKS)
+    rebuilt = share(recording)
+    checks = tuple(marked_check(module.check(evidence), rebuilt) for module in CHECKS)
     return Report(
         run=_run(recording, findings),
         answer=answer(evidence),
@@ -67,7 +69,7 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
         notes=(*findings.notes, *_notes(recording, findings)),
         tracks=_tracks(findings),
         checks=checks,
-        claims=scorecard.judge(evidence, tuple(claims)),
+        claims=tuple(marked_claim(claim, rebuilt) for claim in scorecard.judge(evidence, tuple(claims))),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from dipstick.importers.binding import Binding
 
-PROFILING: Final = re.compile(r"profiling/Time taken: ([A-Za-z_]\w{0,99}(?:\.[\w.]{1,200})?)")
+PROFILING: Final = re.compile(r"profiling/Time taken:? ([A-Za-z_]\w{0,99}(?:\.[\w.]{1,200})?)")
 """``profiling/Time taken: GRPOTrainer._prepare_inputs`` (trl/extras/profiling.py): seconds of one call, rank 0."""
 
 STEP_TIME: Final = ("step_time", "train/step_time")

@@ -53,7 +53,11 @@ def test_the_real_state_with_step_time(real: Path) -> None:
     assert found.account.rows_read == 300
     assert [s for s, _, _ in steps(found)] == list(range(1, 301))
     assert round(sum(lengths), 1) == 9191.2
-    assert (round(np.mean(lengths), 2), round(min(lengths), 2), round(max(lengths), 2)) == (30.64, 21.50, 39.73)
+    assert (round(np.mean(lengths), 2), round(min(lengths), 2), round(max(lengths), 2)) == (
+        30.64,
+        21.50,
+        39.73,
+    )
     assert found.account.facts["step_time_s"] == pytest.approx(9191.2, abs=0.05)
     assert set(found.tables["spans"]["origin"].cast(str)) == {"reconstructed"}
 
@@ -160,7 +164,10 @@ def test_rows_as_trainers_print_them(text: str, expected: dict[str, float] | Non
     ("text", "expected"),
     [
         (" 18%|█▊        | 333/1875 [6:40:27<29:50:16, 69.66s/it]", Bar(333, 1875, 24027, named=False)),
-        ("Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.98s/it]", Bar(1, 2, 1, named=True)),
+        (
+            "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.98s/it]",
+            Bar(1, 2, 1, named=True),
+        ),
         ("  0%|          | 0/5 [00:00<?, ?it/s]", Bar(0, 5, 0, named=False)),
         ("50% | done", None),
     ],
@@ -187,7 +194,13 @@ def test_a_restarted_run_goes_on_behind_its_first_part(tmp_path: Path) -> None:
 
 def test_the_evaluations_bar_is_not_the_trainings(tmp_path: Path) -> None:
     """A bar of another total in between moves neither clock nor step."""
-    text = _bar(0, "00:00") + _bar(1, "00:30") + _bar(1, "00:02", total=9) + "{'eval_loss': 1.0, 'epoch': 0.1}\n" + _bar(2, "01:00")
+    text = (
+        _bar(0, "00:00")
+        + _bar(1, "00:30")
+        + _bar(1, "00:02", total=9)
+        + "{'eval_loss': 1.0, 'epoch': 0.1}\n"
+        + _bar(2, "01:00")
+    )
     found = read_text(tmp_path, text)
     assert steps(found) == [(1, 0, 30), (2, 30, 60)]
     assert found.tables["scalars"]["t_ns"].to_list() == [30 * S] * 2
@@ -195,7 +208,9 @@ def test_the_evaluations_bar_is_not_the_trainings(tmp_path: Path) -> None:
 
 def test_without_bars_step_time_is_the_clock(tmp_path: Path) -> None:
     """Rows of 5 s and 6 s end at 5 and 11 s."""
-    found = read_text(tmp_path, "".join(f"{{'loss': 1.0, 'step_time': '{s}', 'epoch': 0.1}}\n" for s in (5, 6)))
+    found = read_text(
+        tmp_path, "".join(f"{{'loss': 1.0, 'step_time': '{s}', 'epoch': 0.1}}\n" for s in (5, 6))
+    )
     assert found.tables["spans"]["t1_ns"].to_list() == [5 * S, 11 * S]
 
 
@@ -215,7 +230,9 @@ def test_verls_text_is_left_to_verls_reader(tmp_path: Path) -> None:
 @given(cut=st.integers(0, 400), at=st.integers(0, 400), byte=st.integers(0, 255))
 def test_damaged_logs_are_read_in_part_or_refused(tmp_path: Path, cut: int, at: int, byte: int) -> None:
     """Cut anywhere, any byte flipped: rows, or an ImportFormatError."""
-    whole = (_bar(0, "00:00") + _bar(1, "00:30") + "{'loss': 1.0, 'epoch': 0.1, 'kl': '1e-3'}\n" + _bar(2, "01:00")).encode()
+    whole = (
+        _bar(0, "00:00") + _bar(1, "00:30") + "{'loss': 1.0, 'epoch': 0.1, 'kl': '1e-3'}\n" + _bar(2, "01:00")
+    ).encode()
     data = bytearray(whole[: max(cut, 1)])
     data[at % len(data)] = byte
     for form in ("hf-log", "trainer-state"):

@@ -14,7 +14,7 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers import read_path
 from dipstick.importers.options import Options
 from dipstick.importers.registry import choose
-from imported import S, T_S, T, bound, rows, texts
+from imported import T_S, S, T, bound, rows, texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,17 +24,32 @@ CALL = "profiling/Time taken: GRPOTrainer._prepare_inputs"
 LIMITS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def trackio(folder: Path, *metrics: dict[str, Any], system: tuple[dict[str, Any], ...] = (), runs: tuple[str, ...] = ("r1",)) -> Path:
+def trackio(
+    folder: Path,
+    *metrics: dict[str, Any],
+    system: tuple[dict[str, Any], ...] = (),
+    runs: tuple[str, ...] = ("r1",),
+) -> Path:
     """A project whose k-th row was logged k seconds after ``T``, in each run."""
     path = folder / "p.db"
     base = sqlite3.connect(path)
-    base.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)")
-    base.execute("CREATE TABLE system_metrics (id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, run_name TEXT, metrics TEXT)")
+    base.execute(
+        "CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
+    )
+    base.execute(
+        "CREATE TABLE system_metrics (id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, run_name TEXT, metrics TEXT)"
+    )
     for run in runs:
         for k, row in enumerate(metrics):
-            base.execute("INSERT INTO metrics VALUES (NULL, ?, ?, ?, ?, ?)", (run + "-id", f"2026-11-30T15:42:{13 + k}.000000+00:00", run, k, json.dumps(row).encode()))
+            base.execute(
+                "INSERT INTO metrics VALUES (NULL, ?, ?, ?, ?, ?)",
+                (run + "-id", f"2026-11-30T15:42:{13 + k}.000000+00:00", run, k, json.dumps(row).encode()),
+            )
         for k, row in enumerate(system):
-            base.execute("INSERT INTO system_metrics VALUES (NULL, ?, ?, ?, ?)", (run + "-id", f"2026-11-30T15:42:{13 + k}+00:00", run, json.dumps(row)))
+            base.execute(
+                "INSERT INTO system_metrics VALUES (NULL, ?, ?, ?, ?)",
+                (run + "-id", f"2026-11-30T15:42:{13 + k}+00:00", run, json.dumps(row)),
+            )
     base.commit()
     base.close()
     return path
@@ -45,10 +60,14 @@ def mlflow(folder: Path, *points: tuple[Any, ...]) -> Path:
     path = folder / "mlflow.db"
     base = sqlite3.connect(path)
     base.execute("CREATE TABLE runs (run_uuid TEXT, name TEXT)")
-    base.execute("CREATE TABLE metrics (key TEXT, value FLOAT, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN)")
+    base.execute(
+        "CREATE TABLE metrics (key TEXT, value FLOAT, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN)"
+    )
     base.execute("INSERT INTO runs VALUES ('abc', 'n')")
     for key, value, at, step, nan in points:
-        base.execute("INSERT INTO metrics VALUES (?, ?, ?, 'abc', ?, ?)", (key, value, (T_S + at) * 1000, step, nan))
+        base.execute(
+            "INSERT INTO metrics VALUES (?, ?, ?, 'abc', ?, ?)", (key, value, (T_S + at) * 1000, step, nan)
+        )
     base.commit()
     base.close()
     return path
@@ -88,7 +107,7 @@ def test_several_runs_are_asked_about(tmp_path: Path) -> None:
 
 
 def test_what_stands_in_the_write_ahead_log_is_read(tmp_path: Path) -> None:
-    """trackio leaves rows in p.db-wal: they are read, and neither file is changed."""
+    """Trackio leaves rows in p.db-wal: they are read, and neither file is changed."""
     path = trackio(tmp_path, {"loss": 1.0})
     writer = sqlite3.connect(path)
     writer.execute("PRAGMA journal_mode=WAL")
@@ -113,7 +132,9 @@ def test_a_view_is_no_table(tmp_path: Path) -> None:
 
 def test_mlflow_rows_of_one_moment_are_one_row(tmp_path: Path) -> None:
     """Scalars, GPU metrics and a measured call; is_nan is missing, not the 0 that stands there."""
-    path = mlflow(tmp_path, ("loss", 1.5, 2, 7, 0), ("reward", 0.0, 2, 7, 1), (CALL, 0.5, 3, 7, 0), (GPU, 40.0, 3, 1, 0))
+    path = mlflow(
+        tmp_path, ("loss", 1.5, 2, 7, 0), ("reward", 0.0, 2, 7, 1), (CALL, 0.5, 3, 7, 0), (GPU, 40.0, 3, 1, 0)
+    )
     assert choose(path).FORMAT == "mlflow"
     found = read_path(path, Options())
     assert rows(found, "scalars", "t_ns", "step", "value") == [(2 * S, 7, 1.5), (3 * S, 7, 0.5)]
@@ -152,8 +173,15 @@ def test_mlruns_of_one_run(tmp_path: Path) -> None:
 
 
 @LIMITS
-@given(at=st.integers(0, 12_287), byte=st.integers(0, 255), cut=st.integers(100, 12_288), form=st.sampled_from(["trackio", "mlflow"]))
-def test_damaged_stores_are_read_in_part_or_refused(tmp_path_factory: pytest.TempPathFactory, at: int, byte: int, cut: int, form: str) -> None:
+@given(
+    at=st.integers(0, 12_287),
+    byte=st.integers(0, 255),
+    cut=st.integers(100, 12_288),
+    form=st.sampled_from(["trackio", "mlflow"]),
+)
+def test_damaged_stores_are_read_in_part_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, at: int, byte: int, cut: int, form: str
+) -> None:
     """Any byte flipped, cut anywhere: rows, or an ImportFormatError."""
     folder = tmp_path_factory.mktemp("store")
     path = trackio(folder, {"loss": 1.0}) if form == "trackio" else mlflow(folder, ("loss", 1.0, 0, 1, 0))

@@ -38,7 +38,9 @@ def bar(text: str) -> Bar | None:
     seconds = 0
     for part in match["elapsed"].split(":"):
         seconds = seconds * 60 + int(part)
-    return Bar(int(match["done"]), int(match["total"]), seconds, _NAMED.search(text[: match.end()]) is not None)
+    return Bar(
+        int(match["done"]), int(match["total"]), seconds, _NAMED.search(text[: match.end()]) is not None
+    )
 
 
 def numbers(text: str) -> tuple[dict[str, float], int] | None:

@@ -78,7 +78,8 @@ def _state(path: Path) -> dict[str, Any]:
         state = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ImportFormatError(
-            f"it is no whole JSON: {str(error)[:200]}.", where=str(path),
+            f"it is no whole JSON: {str(error)[:200]}.",
+            where=str(path),
             fix="Copy it again, or take that of an earlier checkpoint.",
         ) from error
     return state if isinstance(state, dict) else {}
@@ -102,5 +103,7 @@ def _row(entry: object) -> LogRow | None:
     if not isinstance(entry, dict):
         return None
     step = fitting(entry.get("step"), pl.Int64)
-    values = {str(k): v for k, x in entry.items() if k != "step" and isinstance(v := fitting(x, pl.Float64), float)}
+    values = {
+        str(k): v for k, x in entry.items() if k != "step" and isinstance(v := fitting(x, pl.Float64), float)
+    }
     return LogRow(None, step if isinstance(step, int) else None, values) if values else None

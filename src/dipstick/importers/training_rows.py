@@ -63,7 +63,9 @@ class TrainingRows:
         edges: Make spans of ``step_time``; False where something better shows the steps' edges.
     """
 
-    def __init__(self, sink: Sink, *, file: str = "", exact: bool = True, edges: bool = True, every: int = 1) -> None:
+    def __init__(
+        self, sink: Sink, *, file: str = "", exact: bool = True, edges: bool = True, every: int = 1
+    ) -> None:
         self._sink, self._exact, self._edges, self._every = sink, exact, edges, every
         self._file = file or sink.file
         self._keys: dict[str, None] = {}
@@ -93,7 +95,9 @@ class TrainingRows:
     def _timed(self, t_ns: int, step: int | None, values: dict[str, float]) -> None:
         """Spans of a row that has a time."""
         self._back += self._last_ns is not None and t_ns < self._last_ns
-        calls = [(m[1], v) for key, v in values.items() if (m := PROFILING.fullmatch(key)) and 0 <= v < LONGEST_S]
+        calls = [
+            (m[1], v) for key, v in values.items() if (m := PROFILING.fullmatch(key)) and 0 <= v < LONGEST_S
+        ]
         origin = "measured" if len(calls) == 1 and self._exact else "reconstructed"
         for name, seconds in calls:  # one row a call; several in one row did not all end at its time
             self._spans.append((0, t_ns - round(seconds * 1e9), t_ns, name, step, origin, None))

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from dipstick.importers import training_keys
-from dipstick.importers.binding import Binding
 from dipstick.importers.training_keys import PROFILING, STEP_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dipstick.importers.base import Sink
+    from dipstick.importers.binding import Binding
 
 MOST_KEYS: Final = 100_000
 LONGEST_S: Final = 1e7

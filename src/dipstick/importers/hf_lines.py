@@ -30,9 +30,7 @@ class Bar:
 
 def bar(text: str) -> Bar | None:
     """The last bar in a piece of text, None if there is none."""
-    match = None
-    for match in _BAR.finditer(text):
-        pass
+    match = next(reversed(list(_BAR.finditer(text))), None)
     if match is None:
         return None
     seconds = 0

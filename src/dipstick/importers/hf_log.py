@@ -53,7 +53,7 @@ def sniff(head: Head) -> float:
     return 0.7 if SNIFF.search(text) and not _VERL.search(text) else 0.0
 
 
-def read(path: Path, options: Options, sink: Sink) -> None:
+def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - an importer's signature
     """Read every printed row; the training's bar, if there is one, is the clock, in whole seconds.
 
     Raises:

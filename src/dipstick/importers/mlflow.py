@@ -135,7 +135,7 @@ def _files(folder: Path, sink: Sink) -> Iterator[Point]:
                                         fix="mlflow migrate-filestore makes an mlflow.db of it.")  # fmt: skip
             key = path.relative_to(folder / "metrics").as_posix()
             for line in path.read_text("utf-8", "replace").splitlines():
-                cells = (line.split() + ["0", "", ""])[:3]
+                cells = [*line.split(), "0", "", ""][:3]
                 point = _point((cells[0], cells[2] or "0", key, cells[1]), sink)
                 if point is not None:
                     yield point

@@ -52,10 +52,10 @@ def read(path: Path, options: Options, sink: Sink) -> None:
         key = "run_id" if "run_id" in columns(base, "metrics") else "run_name"
         run = one_run(_runs(base, key), options.run, str(path))
         rows, gpus = TrainingRows(sink, exact=False), GpuRows(sink, options, _system)
-        for t_ns, step, values in _rows(base, "metrics", key, run, sink):
+        for t_ns, counter, values in _rows(base, "metrics", key, run, sink):
             own = values.get("train/global_step")
             is_call = any(name.startswith("profiling/") for name in values)
-            step = int(own) if own is not None and abs(own) < 2**53 else None if is_call else step
+            step = int(own) if own is not None and abs(own) < 2**53 else None if is_call else counter
             rows.add(LogRow(t_ns, step, values))
         for t_ns, _, values in _rows(base, "system_metrics", key, run, sink):
             gpus.add(t_ns, values)
@@ -76,7 +76,7 @@ def _runs(base: sqlite3.Connection, key: str) -> dict[str, str]:
             found |= {
                 str(k): str(n)
                 for k, n in base.execute(f"SELECT DISTINCT {key}, run_name FROM {table} LIMIT 10000")
-            }  # noqa: S608 - names of ours
+            }
     return found
 
 
@@ -90,7 +90,7 @@ def _rows(
     step = "step" if "step" in names else "NULL"
     for stamp, at, data in base.execute(
         f"SELECT timestamp, {step}, metrics FROM {table} WHERE {key} = ? ORDER BY rowid", (run,)
-    ):  # noqa: S608
+    ):
         sink.saw(1)
         t_ns, values = _stamp(stamp), _numbers(data)
         if t_ns is None or values is None:

@@ -34,7 +34,7 @@ def sniff(head: Head) -> float:
     return 0.95 if marks >= 2 else 0.5 if head.path.name == "trainer_state.json" and text else 0.0  # noqa: PLR2004
 
 
-def read(path: Path, options: Options, sink: Sink) -> None:
+def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - an importer's signature
     """Read ``log_history``; where it has ``step_time`` its sum is the clock.
 
     Raises:

@@ -69,9 +69,12 @@ def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - an
 
 def _pieces(path: Path, sink: Sink | None = None) -> Iterator[str]:
     """Text between line ends and carriage returns, without colours."""
-    for data, done in chunks(
-        path, size=PIECE, damage=lambda why: sink and sink.note("warning", f"{sink.file}: {why}")
-    ):
+
+    def damage(why: str) -> None:
+        if sink is not None:
+            sink.note("warning", f"{sink.file}: {why}")
+
+    for data, done in chunks(path, size=PIECE, damage=damage):
         for raw in data.decode("utf-8", "replace").replace("\r", "\n").split("\n"):
             if len(raw) > LONGEST:
                 if sink is not None:

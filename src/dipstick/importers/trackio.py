@@ -75,7 +75,7 @@ def _runs(base: sqlite3.Connection, key: str) -> dict[str, str]:
         if {key, "run_name"} <= set(columns(base, table)):
             found |= {
                 str(k): str(n)
-                for k, n in base.execute(f"SELECT DISTINCT {key}, run_name FROM {table} LIMIT 10000")
+                for k, n in base.execute(f"SELECT DISTINCT {key}, run_name FROM {table} LIMIT 10000")  # noqa: S608 - our own names
             }
     return found
 
@@ -89,7 +89,8 @@ def _rows(
         return
     step = "step" if "step" in names else "NULL"
     for stamp, at, data in base.execute(
-        f"SELECT timestamp, {step}, metrics FROM {table} WHERE {key} = ? ORDER BY rowid", (run,)
+        f"SELECT timestamp, {step}, metrics FROM {table} WHERE {key} = ? ORDER BY rowid",  # noqa: S608 - our own names
+        (run,),
     ):
         sink.saw(1)
         t_ns, values = _stamp(stamp), _numbers(data)

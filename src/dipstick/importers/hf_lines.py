@@ -30,15 +30,15 @@ class Bar:
 
 def bar(text: str) -> Bar | None:
     """The last bar in a piece of text, None if there is none."""
-    match = None
-    for match in _BAR.finditer(text):
-        pass
+    match = next(reversed(list(_BAR.finditer(text))), None)
     if match is None:
         return None
     seconds = 0
     for part in match["elapsed"].split(":"):
         seconds = seconds * 60 + int(part)
-    return Bar(int(match["done"]), int(match["total"]), seconds, _NAMED.search(text[: match.end()]) is not None)
+    return Bar(
+        int(match["done"]), int(match["total"]), seconds, _NAMED.search(text[: match.end()]) is not None
+    )
 
 
 def numbers(text: str) -> tuple[dict[str, float], int] | None:

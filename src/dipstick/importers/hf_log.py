@@ -32,7 +32,14 @@ MOST_SKIPPED: Final = 1000
 """Steps between two prints of a bar; more is another bar."""
 _VERL: Final = re.compile(r"(?:^|\s)step:\d{1,15} - [\w/@.-]+:[-\w]")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_SPANS: Final = {"rank": pl.Int32, "t0_ns": pl.Int64, "t1_ns": pl.Int64, "name": pl.String, "step": pl.Int64, "origin": pl.String}
+_SPANS: Final = {
+    "rank": pl.Int32,
+    "t0_ns": pl.Int64,
+    "t1_ns": pl.Int64,
+    "name": pl.String,
+    "step": pl.Int64,
+    "origin": pl.String,
+}
 
 
 def sniff(head: Head) -> float:
@@ -46,7 +53,7 @@ def sniff(head: Head) -> float:
     return 0.7 if SNIFF.search(text) and not _VERL.search(text) else 0.0
 
 
-def read(path: Path, options: Options, sink: Sink) -> None:
+def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - an importer's signature
     """Read every printed row; the training's bar, if there is one, is the clock, in whole seconds.
 
     Raises:
@@ -62,7 +69,12 @@ def read(path: Path, options: Options, sink: Sink) -> None:
 
 def _pieces(path: Path, sink: Sink | None = None) -> Iterator[str]:
     """Text between line ends and carriage returns, without colours."""
-    for data, done in chunks(path, size=PIECE, damage=lambda why: sink and sink.note("warning", f"{sink.file}: {why}")):
+
+    def damage(why: str) -> None:
+        if sink is not None:
+            sink.note("warning", f"{sink.file}: {why}")
+
+    for data, done in chunks(path, size=PIECE, damage=damage):
         for raw in data.decode("utf-8", "replace").replace("\r", "\n").split("\n"):
             if len(raw) > LONGEST:
                 if sink is not None:
@@ -154,13 +166,29 @@ class _Log:
         check_bound(where, self._sink.account.bindings)
         file = self._sink.file
         if self._total:
-            self._sink.bind(Binding("(progress bar)", "span step", "s", "likely", f"the bar of {self._total:,} that ran longest"))
+            self._sink.bind(
+                Binding(
+                    "(progress bar)",
+                    "span step",
+                    "s",
+                    "likely",
+                    f"the bar of {self._total:,} that ran longest",
+                )
+            )
             self._sink.fact(bar_total=self._total, bar_s=self._base + (self._at.seconds if self._at else 0))
             self._sink.note("warning", f"{file}: its times are the progress bar's, in whole seconds since the training began: step edges are "
                             "reconstructed, and what happens inside a step can't be known; a W&B file of the run has that")  # fmt: skip
         elif not self._clock.is_running:
-            self._sink.note("warning", f"{file}: it has neither a progress bar nor step_time: numbers only, no time axis")
+            self._sink.note(
+                "warning", f"{file}: it has neither a progress bar nor step_time: numbers only, no time axis"
+            )
         if self._skipped:
-            self._sink.note("warning", f"{file}: {self._skipped:,} steps passed between two prints of the bar: their seconds are means")
+            self._sink.note(
+                "warning",
+                f"{file}: {self._skipped:,} steps passed between two prints of the bar: their seconds are means",
+            )
         if self._restarts:
-            self._sink.note("warning", f"{file}: the bar began again {self._restarts:,} times: the run was restarted; time between is missing")
+            self._sink.note(
+                "warning",
+                f"{file}: the bar began again {self._restarts:,} times: the run was restarted; time between is missing",
+            )

@@ -62,7 +62,11 @@ def read(path: Path, options: Options, sink: Sink) -> None:
             run = one_run({str(k): str(n or "") for k, n in base.execute(names)}, options.run, str(path))
             found = base.execute("SELECT timestamp, step, key, value, is_nan FROM metrics WHERE run_uuid = ? "
                                  "ORDER BY timestamp, step", (run,))  # fmt: skip
-            _take((p for row in found if (p := _point(row[:4], sink, bad=bool(row[4]))) is not None), options, sink)
+            _take(
+                (p for row in found if (p := _point(row[:4], sink, bad=bool(row[4]))) is not None),
+                options,
+                sink,
+            )
     check_bound(str(path), sink.account.bindings)
     sink.note("info", f"{sink.file}: MLflow stamps a system metric when it publishes it, one interval (10 s unless set) after "
               "it was taken: dips are earlier than they look by as much")  # fmt: skip
@@ -99,7 +103,11 @@ def _point(row: tuple[object, ...], sink: Sink, *, bad: bool = False) -> Point |
 def _run_folders(path: Path) -> list[Path]:
     """The folder itself, or those one or two levels below, that are runs: ``meta.yaml`` beside ``metrics``."""
     candidates = [path, *path.glob("*"), *path.glob("*/*")][:MOST_FILES]
-    return [f for f in candidates if (f / "meta.yaml").is_file() and (f / "metrics").is_dir() and not (f != path and f.is_symlink())]
+    return [
+        f
+        for f in candidates
+        if (f / "meta.yaml").is_file() and (f / "metrics").is_dir() and not (f != path and f.is_symlink())
+    ]
 
 
 def _name(folder: Path) -> str:
@@ -127,7 +135,7 @@ def _files(folder: Path, sink: Sink) -> Iterator[Point]:
                                         fix="mlflow migrate-filestore makes an mlflow.db of it.")  # fmt: skip
             key = path.relative_to(folder / "metrics").as_posix()
             for line in path.read_text("utf-8", "replace").splitlines():
-                cells = (line.split() + ["0", "", ""])[:3]
+                cells = [*line.split(), "0", "", ""][:3]
                 point = _point((cells[0], cells[2] or "0", key, cells[1]), sink)
                 if point is not None:
                     yield point

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 MAGIC: Final = b"SQLite format 3\x00"
 LONGEST_CELL: Final = 16 << 20
 LARGEST_COPY: Final = 4 << 30
-_READING: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_PRAGMA})
+_READING: Final = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_PRAGMA}
+)
 
 
 @contextmanager
@@ -62,12 +64,16 @@ def _limit(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA cell_size_check=ON")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_CELL)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
+    connection.set_authorizer(
+        lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
+    )
 
 
 def columns(connection: sqlite3.Connection, table: str) -> list[str]:
     """Columns of a plain table, empty if there is none: a view or a virtual table of that name is none."""
-    found = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
+    found = connection.execute(
+        "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
+    ).fetchone()
     if found is None or not str(found[0]).lstrip().upper().startswith("CREATE TABLE"):
         return []
     return [str(row[1]) for row in connection.execute(f'PRAGMA table_info("{table}")')]

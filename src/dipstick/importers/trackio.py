@@ -52,17 +52,20 @@ def read(path: Path, options: Options, sink: Sink) -> None:
         key = "run_id" if "run_id" in columns(base, "metrics") else "run_name"
         run = one_run(_runs(base, key), options.run, str(path))
         rows, gpus = TrainingRows(sink, exact=False), GpuRows(sink, options, _system)
-        for t_ns, step, values in _rows(base, "metrics", key, run, sink):
+        for t_ns, counter, values in _rows(base, "metrics", key, run, sink):
             own = values.get("train/global_step")
             is_call = any(name.startswith("profiling/") for name in values)
-            step = int(own) if own is not None and abs(own) < 2**53 else None if is_call else step
+            step = int(own) if own is not None and abs(own) < 2**53 else None if is_call else counter
             rows.add(LogRow(t_ns, step, values))
         for t_ns, _, values in _rows(base, "system_metrics", key, run, sink):
             gpus.add(t_ns, values)
         gpus.close()
         rows.close()
     check_bound(str(path), sink.account.bindings)
-    sink.note("info", f"{sink.file}: trackio sends rows in batches and stamps them when it does: times may be half a second late")
+    sink.note(
+        "info",
+        f"{sink.file}: trackio sends rows in batches and stamps them when it does: times may be half a second late",
+    )
 
 
 def _runs(base: sqlite3.Connection, key: str) -> dict[str, str]:
@@ -70,17 +73,25 @@ def _runs(base: sqlite3.Connection, key: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for table in ("metrics", "system_metrics"):
         if {key, "run_name"} <= set(columns(base, table)):
-            found |= {str(k): str(n) for k, n in base.execute(f"SELECT DISTINCT {key}, run_name FROM {table} LIMIT 10000")}  # noqa: S608 - names of ours
+            found |= {
+                str(k): str(n)
+                for k, n in base.execute(f"SELECT DISTINCT {key}, run_name FROM {table} LIMIT 10000")  # noqa: S608 - our own names
+            }
     return found
 
 
-def _rows(base: sqlite3.Connection, table: str, key: str, run: str, sink: Sink) -> Iterator[tuple[int, int | None, dict[str, float]]]:
+def _rows(
+    base: sqlite3.Connection, table: str, key: str, run: str, sink: Sink
+) -> Iterator[tuple[int, int | None, dict[str, float]]]:
     """Time, step and numbers of each row in the order of logging."""
     names = columns(base, table)
     if not {key, "timestamp", "metrics"} <= set(names):
         return
     step = "step" if "step" in names else "NULL"
-    for stamp, at, data in base.execute(f"SELECT timestamp, {step}, metrics FROM {table} WHERE {key} = ? ORDER BY rowid", (run,)):  # noqa: S608
+    for stamp, at, data in base.execute(
+        f"SELECT timestamp, {step}, metrics FROM {table} WHERE {key} = ? ORDER BY rowid",  # noqa: S608 - our own names
+        (run,),
+    ):
         sink.saw(1)
         t_ns, values = _stamp(stamp), _numbers(data)
         if t_ns is None or values is None:
@@ -114,5 +125,10 @@ def _stamp(text: object) -> int | None:
 def _system(key: str) -> Binding:
     match = _KEY.fullmatch(key)
     if match is None or match[2] not in _METRICS:
-        return Binding(key, sure="not used" if key.startswith(("gpu/", "cpu", "memory", "disk", "network")) else "unrecognised")
+        return Binding(
+            key,
+            sure="not used"
+            if key.startswith(("gpu/", "cpu", "memory", "disk", "network"))
+            else "unrecognised",
+        )
     return Binding(key, *_METRICS[match[2]], gpu=int(match[1]))

@@ -34,7 +34,7 @@ def sniff(head: Head) -> float:
     return 0.95 if marks >= 2 else 0.5 if head.path.name == "trainer_state.json" and text else 0.0  # noqa: PLR2004
 
 
-def read(path: Path, options: Options, sink: Sink) -> None:
+def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - an importer's signature
     """Read ``log_history``; where it has ``step_time`` its sum is the clock.
 
     Raises:
@@ -78,7 +78,8 @@ def _state(path: Path) -> dict[str, Any]:
         state = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ImportFormatError(
-            f"it is no whole JSON: {str(error)[:200]}.", where=str(path),
+            f"it is no whole JSON: {str(error)[:200]}.",
+            where=str(path),
             fix="Copy it again, or take that of an earlier checkpoint.",
         ) from error
     return state if isinstance(state, dict) else {}
@@ -102,5 +103,7 @@ def _row(entry: object) -> LogRow | None:
     if not isinstance(entry, dict):
         return None
     step = fitting(entry.get("step"), pl.Int64)
-    values = {str(k): v for k, x in entry.items() if k != "step" and isinstance(v := fitting(x, pl.Float64), float)}
+    values = {
+        str(k): v for k, x in entry.items() if k != "step" and isinstance(v := fitting(x, pl.Float64), float)
+    }
     return LogRow(None, step if isinstance(step, int) else None, values) if values else None

@@ -7,15 +7,39 @@ from typing import Final
 
 from dipstick.importers.binding import Binding
 
-PROFILING: Final = re.compile(r"profiling/Time taken: ([A-Za-z_]\w{0,99}(?:\.[\w.]{1,200})?)")
+PROFILING: Final = re.compile(r"profiling/Time taken:? ([A-Za-z_]\w{0,99}(?:\.[\w.]{1,200})?)")
 """``profiling/Time taken: GRPOTrainer._prepare_inputs`` (trl/extras/profiling.py): seconds of one call, rank 0."""
 
 STEP_TIME: Final = ("step_time", "train/step_time")
 
 _NAMES: Final = frozenset(
-    "loss grad_norm learning_rate epoch global_step reward reward_std kl entropy num_tokens completion_length clip_ratio "
-    "frac_reward_zero_std mean_token_accuracy runtime samples_per_second steps_per_second train_runtime train_loss "
-    "train_samples_per_second train_steps_per_second total_flos advantages objective step_time".split()
+    [
+        "loss",
+        "grad_norm",
+        "learning_rate",
+        "epoch",
+        "global_step",
+        "reward",
+        "reward_std",
+        "kl",
+        "entropy",
+        "num_tokens",
+        "completion_length",
+        "clip_ratio",
+        "frac_reward_zero_std",
+        "mean_token_accuracy",
+        "runtime",
+        "samples_per_second",
+        "steps_per_second",
+        "train_runtime",
+        "train_loss",
+        "train_samples_per_second",
+        "train_steps_per_second",
+        "total_flos",
+        "advantages",
+        "objective",
+        "step_time",
+    ]
 )
 _PREFIXES: Final = (
     "rewards/", "completions/", "clip_ratio/", "sampling/", "tools/", "objective/", "policy/", "val/", "logps/",
@@ -37,7 +61,9 @@ def binding_of(key: str) -> Binding:
     if match is not None:
         return Binding(key, f"span {match[1]}", "s", why="ends when it was logged; rank 0 only")
     if key in STEP_TIME:
-        return Binding(key, "span step", "s", why="without optimizer, logging, evaluation, saving, data loading")
+        return Binding(
+            key, "span step", "s", why="without optimizer, logging, evaluation, saving, data loading"
+        )
     name = plain_name(key)
     if name in _NAMES or name.startswith(_PREFIXES):
         return Binding(key, "scalar", "s" if name in _SECONDS else "")

@@ -24,6 +24,8 @@ IMPORTERS: Final = (
     "wandb_export",
     "prometheus",
     "dcgm_text",
+    "kineto",
+    "nsight",
     "generic",
     "table_csv",
 )

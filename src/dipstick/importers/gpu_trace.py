@@ -101,8 +101,9 @@ def _say(sink: Sink, facts: list[dict[str, Any]], width: int) -> None:
     """What these numbers are, and the exact seconds."""
     sink.note(
         "info",
-        f"{sink.file}: GPU activity is worked out from every kernel and copy of this process in windows of {width / 1e6:g} ms: "
-        "time covered, not utilization.gpu; other processes on the GPU are not in it",
+        f"{sink.file}: GPU activity is worked out from every kernel and copy in windows of {width / 1e6:g} ms: "
+        "time covered, not utilization.gpu; work of processes that were not traced is not in it; "
+        "ranges are when the host launched work, kernels may run later",
     )
     for fact in facts:
         sink.note(

@@ -240,7 +240,7 @@ def _bindings(reading: _Reading) -> list[Binding]:
     if reading.devices:
         found += [
             Binding("ts, dur", "time", "us"),
-            Binding("kernel, gpu_memcpy, gpu_memset", "gr_active_pct", why="union over streams"),
+            Binding("kernel, gpu_memcpy, gpu_memset", "kernel activity", why="union over streams"),
         ]
     if any(reading.comm_names.values()):
         found.append(Binding("kernels named nccl…", "collective", sure="likely", why="by the kernels' names"))

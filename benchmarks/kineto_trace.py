@@ -40,7 +40,12 @@ def step(number: int) -> list[str]:
     found = [event("user_annotation", f"ProfilerStep#{number}", begin, 99_990, {"External id": number})]
     for i in range(PER_STEP):
         at, one = begin + i * 45, number * PER_STEP + i
-        shape = {"External id": one, "Record function id": 0, "Ev Idx": one, "Input Dims": [[16, 4096], [4096]]}
+        shape = {
+            "External id": one,
+            "Record function id": 0,
+            "Ev Idx": one,
+            "Input Dims": [[16, 4096], [4096]],
+        }
         if i % 10 == 0:
             found.append(event("cpu_op", "aten::linear", at, 400, shape))
         found += [

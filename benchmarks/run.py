@@ -288,7 +288,9 @@ def bench_kineto() -> Iterable[Result]:
     """A Kineto trace of half a gigabyte, beside HolisticTraceAnalysis's loading it (DIPSTICK_BENCH_HTA: a Python that has it)."""
     hta = os.environ.get("DIPSTICK_BENCH_HTA")
     if hta is None:
-        raise SystemExit("kineto: DIPSTICK_BENCH_HTA=PYTHON, with HolisticTraceAnalysis and pandas<3 installed")
+        raise SystemExit(
+            "kineto: DIPSTICK_BENCH_HTA=PYTHON, with HolisticTraceAnalysis and pandas<3 installed"
+        )
     for steps in (55, 275):
         key = hashlib.sha256((HERE / "kineto_trace.py").read_bytes()).hexdigest()[:12]
         path = Path(tempfile.gettempdir()) / f"dipstick-bench-{key}-{steps}.pt.trace.json"

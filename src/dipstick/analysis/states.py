@@ -208,7 +208,7 @@ def _by_trace(s: Signals, waiting: Mask) -> CodeArray:
     """
     shares = np.stack([s.counters[name] for name in TRACED_AS])
     most = np.nan_to_num(shares).argmax(axis=0)
-    code = np.asarray([CODE[name] for name in TRACED_AS.values()], np.uint8)[most]
+    code: CodeArray = np.asarray([CODE[name] for name in TRACED_AS.values()], np.uint8)[most]
     code[(code == CODE["waiting_or_bus_copy"]) & waiting] = CODE["spinning"]
     return code
 

@@ -7,7 +7,9 @@ from typing import Final
 
 from dipstick import phases
 
-_STEP: Final = re.compile(r"(?:ProfilerStep\s*#|(?:train(?:ing)?[ _])?(?:step|iter(?:ation)?)[ _#:]*)(\d{1,15})", re.IGNORECASE)
+_STEP: Final = re.compile(
+    r"(?:ProfilerStep\s*#|(?:train(?:ing)?[ _])?(?:step|iter(?:ation)?)[ _#:]*)(\d{1,15})", re.IGNORECASE
+)
 
 KNOWN: Final[dict[str, str]] = {
     "gen": "generate", "generate_sequences": "generate", "rollout": "generate", "generation": "generate",

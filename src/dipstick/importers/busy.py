@@ -28,7 +28,15 @@ HELD: Final = 200_000
 MOST_INTERVALS: Final = 2_000_000
 """Beyond so many separate intervals of a class, the shortest pauses between them are closed: memory is bounded."""
 
-COMMUNICATION: Final = ("nccl", "rccl", "msccl", "nvshmem", "deepep", "cross_device_reduce", "multimem_all_reduce")
+COMMUNICATION: Final = (
+    "nccl",
+    "rccl",
+    "msccl",
+    "nvshmem",
+    "deepep",
+    "cross_device_reduce",
+    "multimem_all_reduce",
+)
 """Parts of the names of kernels that talk to other GPUs (NCCL, RCCL, NVSHMEM, vLLM's own all-reduce)."""
 
 
@@ -100,10 +108,12 @@ class Device:
     Attributes:
         events: How many.
         bytes_b: Copied, by kind (``HtoD``, ``DtoH`` ...).
+        copies: How many, by kind.
     """
 
     events: int = 0
     bytes_b: Counter[str] = field(default_factory=Counter)
+    copies: Counter[str] = field(default_factory=Counter)
     classes: tuple[Union, ...] = field(default_factory=lambda: tuple(Union() for _ in COLUMNS))
 
     def add(self, kind: int, start: int, end: int) -> None:
@@ -132,7 +142,11 @@ class Device:
             "events": self.events,
             "span_s": (int(whole[-1, 1]) - int(whole[0, 0])) / 1e9 if len(whole) else 0.0,
             "busy_s": int((whole[:, 1] - whole[:, 0]).sum()) / 1e9,
-            **{f"{column.removesuffix('_pct')}_s": float(s) for column, s in zip(COLUMNS, seconds, strict=True)},
+            **{
+                f"{column.removesuffix('_pct')}_s": float(s)
+                for column, s in zip(COLUMNS, seconds, strict=True)
+            },
+            "copies": dict(self.copies),
             "copied_b": dict(self.bytes_b),
         }
 

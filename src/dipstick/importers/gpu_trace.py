@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 MOST_NAMES: Final = 100_000
 """Distinct names that are remembered."""
 USUAL_GPUS: Final = 8
-LARGEST_GPU: Final = 65_535
 
 
 def place_of(device: int, rank: int | None, cards: int, host: str | None) -> tuple[int, str | None, str]:
@@ -43,58 +43,78 @@ def place_of(device: int, rank: int | None, cards: int, host: str | None) -> tup
         gpu, why = local, f"rank {rank} calls its only visible device 0: taken for GPU {local}"
     if host is None and rank >= USUAL_GPUS:
         node = rank // USUAL_GPUS
-        host, why = f"node{node}", f"{why}; " * bool(why) + f"rank {rank} is taken to be on node{node} (8 GPUs a node)"
+        host, why = (
+            f"node{node}",
+            f"{why}; " * bool(why) + f"rank {rank} is taken to be on node{node} (8 GPUs a node)",
+        )
     return gpu, host, why
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who wrote a trace.
+
+    Attributes:
+        base_ns: Added to its times.
+        rank: The rank; None: not known, or several.
+        host: Its host, if the file says so.
+        pid: The rank's process.
+        cards: ``name`` and ``totalGlobalMem`` by CUDA ordinal.
+    """
+
+    base_ns: int = 0
+    rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    cards: Sequence[Mapping[str, Any]] = ()
+
+
 def write_devices(
-    sink: Sink,
-    devices: Mapping[int, Device],
-    base: int,
-    window: tuple[int, int] | None,
-    *,
-    rank: int | None,
-    host: str | None,
-    cards: Sequence[Mapping[str, Any]],
-    pid: int | None,
+    sink: Sink, devices: Mapping[int, Device], window: tuple[int, int] | None, origin: Origin
 ) -> None:
     """Write ``gpu_counters``, ``gpus`` and ``processes``; exact seconds become a fact of the file.
 
     Args:
         sink: Where rows go.
         devices: Activities by CUDA ordinal; ns.
-        base: Added to their times.
         window: What the trace covers; outside of it nothing is known.
-        rank: The rank that wrote the trace.
-        host: Its host, if it is known.
-        cards: ``name`` and ``totalGlobalMem`` by ordinal.
-        pid: The rank's process.
+        origin: Who wrote it.
     """
     facts = []
-    named = host or (sink.host if sink.host != HOST else None)
-    for index, device in sorted(devices.items()):
-        if window is None or index > LARGEST_GPU:
+    named = origin.host or (sink.host if sink.host != HOST else None)
+    for index in sorted({*devices, *range(len(origin.cards) if origin.rank is None else 0)}):
+        gpu, at, why = place_of(index, origin.rank, len(origin.cards), named)
+        where = [
+            pl.lit(gpu, dtype=pl.UInt16).alias("gpu"),
+            *([] if at is None else [pl.lit(at).alias("host")]),
+        ]
+        sink.rows("gpus", _card(origin.cards[index] if index < len(origin.cards) else {}).with_columns(where))
+        if index not in devices or window is None:
             continue
-        gpu, at, why = place_of(index, rank, len(cards), named)
         if why:
             sink.bind(Binding(f"device {index}", "gpu", "", "likely", why))
-        where = [pl.lit(gpu, dtype=pl.UInt16).alias("gpu"), *([] if at is None else [pl.lit(at).alias("host")])]
-        rows = device.windows(*window).with_columns(pl.col("t_ns") + base, *where)
+        rows = devices[index].windows(*window).with_columns(pl.col("t_ns") + origin.base_ns, *where)
         sink.rows("gpu_counters", rows)
-        card = cards[index] if index < len(cards) else {}
-        sink.rows("gpus", pl.DataFrame({"name": [_text(card.get("name"))], "mem_total_b": [_size(card.get("totalGlobalMem"))]},
-                                       schema={"name": pl.String, "mem_total_b": pl.Int64}).with_columns(where))  # fmt: skip
-        if rank is not None:
-            who = {"pid": [pid], "rank": [rank], "gpu": [gpu], "role": ["trainer"], "source": ["trace"]}
+        if origin.rank is not None:
+            who = {
+                "pid": [origin.pid],
+                "rank": [origin.rank],
+                "gpu": [gpu],
+                "role": ["trainer"],
+                "source": ["trace"],
+            }
             types = {"pid": pl.Int64, "rank": pl.Int32, "gpu": pl.Int32}
             sink.rows("processes", pl.DataFrame(who, schema_overrides=types).with_columns(where[1:]))
-        facts.append({"gpu": gpu, **device.facts()})
+        facts.append({"gpu": gpu, **devices[index].facts()})
     sink.fact(gpu_activity=facts)
     if facts and window is not None:
         _say(sink, facts, window_of(window[1] - window[0]))
     closed = max((union.closed_ns for device in devices.values() for union in device.classes), default=0)
     if closed:
-        sink.note("info", f"{sink.file}: pauses up to {closed / 1000:.0f} µs count as busy: too many kernels to keep each")
+        sink.note(
+            "info",
+            f"{sink.file}: pauses up to {closed / 1000:.0f} µs count as busy: too many kernels to keep each",
+        )
 
 
 def _say(sink: Sink, facts: list[dict[str, Any]], width: int) -> None:
@@ -112,6 +132,12 @@ def _say(sink: Sink, facts: list[dict[str, Any]], width: int) -> None:
             f"kernels {fact['kernel_work_s']:.3f} s, copies alone {fact['copy_device_s'] + fact['copy_bus_s']:.3f} s, "
             f"communication kernels alone {fact['comm_alone_s']:.3f} s (they move data or wait for other ranks)",
         )
+
+
+def _card(card: Mapping[str, Any]) -> pl.DataFrame:
+    """Name and memory of a GPU, as a row."""
+    row = {"name": [_text(card.get("name"))], "mem_total_b": [_size(card.get("totalGlobalMem"))]}
+    return pl.DataFrame(row, schema={"name": pl.String, "mem_total_b": pl.Int64})
 
 
 def _text(value: object) -> str | None:

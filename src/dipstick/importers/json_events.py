@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PIECE: Final = 4 << 20
+LARGEST_EVENT: Final = 8 << 20
+"""Data without the end of an event beyond this is damaged: only what is whole in it is kept."""
 LARGEST_HEADER: Final = 16 << 20
 TAIL: Final = 1 << 20
 """What follows the events is kept up to here: metadata that some writers put last."""
@@ -113,14 +115,16 @@ class TraceFile:
                 return events, data[found.end() :]
         if (ended := self._ended(data)) is not None:
             return ended, None
-        return ([], data) if len(data) <= 2 * PIECE else self._salvage(data)
+        return ([], data) if len(data) <= LARGEST_EVENT else self._salvage(data)
 
     def _last(self, data: bytes) -> tuple[list[Event], bytes]:
         """Events of what is left at the end of the file."""
         if (ended := self._ended(data)) is not None:
             return ended, b""
-        self.damage("the file is cut: it ends inside its list of events; what comes before is used")
         events, rest = self._salvage(data)
+        if (ended := self._ended(rest)) is not None:
+            return [*events, *ended], b""
+        self.damage("the file is cut: it ends inside its list of events; what comes before is used")
         if rest.strip():
             self.dropped["an event that can't be decoded"] += 1
         return events, b""
@@ -161,7 +165,7 @@ class TraceFile:
     def _salvage(self, data: bytes) -> tuple[list[Event], bytes]:
         """Of data that is damaged somewhere, the events that are whole, and the last piece, which may go on."""
         *pieces, last = _EVENT.split(data)
-        if len(last) > 2 * PIECE:
+        if len(last) > LARGEST_EVENT:
             self.dropped["an event that can't be decoded"] += 1
             last = b""
         return [event for piece in pieces if (event := self._one(piece)) is not None], last
@@ -173,4 +177,8 @@ def _object(data: bytes) -> dict[str, Any]:
         found = msgspec.json.decode(data)
     except BROKEN:
         return {}
-    return {key: value for key, value in found.items() if key != "traceEvents"} if isinstance(found, dict) else {}
+    return (
+        {key: value for key, value in found.items() if key != "traceEvents"}
+        if isinstance(found, dict)
+        else {}
+    )

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import polars as pl
 
 from dipstick.importers.annotations import phase_of, step_of
 from dipstick.importers.binding import Binding, check_bound
 from dipstick.importers.busy import COMM, COPY_BUS, COPY_DEVICE, WORK, Device, extent, is_communication
-from dipstick.importers.gpu_trace import MOST_NAMES, write_devices
+from dipstick.importers.gpu_trace import MOST_NAMES, Origin, write_devices
 from dipstick.importers.json_events import TraceFile
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class _Reading:
         if kind is None and event.cat not in RANGES:
             return
         ts, dur = event.ts, event.dur
-        if not (_is_number(ts) and _is_number(dur) and 0 <= dur and abs(ts) + dur < LATEST_US):
+        if not (_is_number(ts) and _is_number(dur) and dur >= 0 and abs(ts) + dur < LATEST_US):
             self.dropped["an event without a start or length"] += 1
             return
         start = round(ts * 1000)
@@ -102,7 +102,7 @@ class _Reading:
     def _activity(self, kind: str, event: Event, start: int, end: int) -> None:
         args = event.args
         index = args.device if args is not None and args.device is not None else event.pid
-        if not _is_id(index) or (index not in self.devices and len(self.devices) >= MOST_DEVICES):
+        if not _is_id(index) or index >= MOST_DEVICES:
             self.dropped["a GPU activity that names no GPU"] += 1
             return
         device = self.devices.setdefault(index, Device())
@@ -124,14 +124,15 @@ class _Reading:
         size = event.args.bytes if event.args is not None else None
         if _is_id(size):
             device.bytes_b[way] += size
+        device.copies[way] += 1
         return COPY_BUS if "H" in way else COPY_DEVICE
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return type(value) is int or (type(value) is float and value == value)  # noqa: PLR0124 - not NaN
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 2**62  # a bool is none
 
 
@@ -208,7 +209,10 @@ class _Writer:
         if table == "collectives":
             took = (pl.col("left_ns") - pl.col("entered_ns")) / 1e6
             frame = frame.with_columns(took.alias("device_ms")).drop("gpu")
-        extra = [pl.lit(self.rank, dtype=pl.Int32).alias("rank"), *(pl.lit(v).alias(k) for k, v in more.items())]
+        extra = [
+            pl.lit(self.rank, dtype=pl.Int32).alias("rank"),
+            *(pl.lit(v).alias(k) for k, v in more.items()),
+        ]
         host = [] if self.host is None else [pl.lit(self.host).alias("host")]
         self.sink.rows(table, frame.with_columns(*extra, *host))
 
@@ -222,8 +226,8 @@ class _Writer:
         cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
         found = extent(list(reading.devices.values()))
         ends = [*reading.steps, *(found or ())]
-        write_devices(self.sink, reading.devices, self.base, (min(ends), max(ends)) if ends else None,
-                      rank=self.rank, host=self.host, cards=cards, pid=_main(reading.pids))  # fmt: skip
+        origin = Origin(self.base, self.rank, self.host, _main(reading.pids), cards[:MOST_DEVICES])
+        write_devices(self.sink, reading.devices, (min(ends), max(ends)) if ends else None, origin)
 
 
 def _main(pids: Counter[int]) -> int | None:

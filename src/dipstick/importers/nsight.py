@@ -9,7 +9,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from urllib.parse import quote
 
 import polars as pl
@@ -18,7 +18,7 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers.annotations import phase_of, step_of
 from dipstick.importers.binding import Binding, check_bound
 from dipstick.importers.busy import COMM, COPY_BUS, COPY_DEVICE, WORK, Device, extent, is_communication
-from dipstick.importers.gpu_trace import MOST_NAMES, write_devices
+from dipstick.importers.gpu_trace import MOST_NAMES, Origin, write_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,13 +37,28 @@ GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 RANGES: Final = "NVTX_EVENTS"
 RANGE_TYPES: Final = (59, 60)
 """Push/pop and start/end ranges; others are marks and names."""
-COPY_KINDS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD"}
+COPY_KINDS: Final = {
+    1: "HtoD",
+    2: "DtoH",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "HtoD",
+    12: "DtoH",
+    13: "DtoD",
+}
 """``copyKind``; 11 to 13 are copies of unified memory."""
 BATCH: Final = 50_000
 LATEST_NS: Final = 10**18
 LARGEST_DEVICE: Final = 1024
 _MAGIC: Final = b"SQLite format 3\x00"
-_SIGNS: Final = (b"TARGET_INFO_SESSION_START_TIME", b"META_DATA_EXPORT", b"CUPTI_ACTIVITY_KIND_", b"StringIds", b"ANALYSIS_DETAILS")
+_SIGNS: Final = (
+    b"TARGET_INFO_SESSION_START_TIME",
+    b"META_DATA_EXPORT",
+    b"CUPTI_ACTIVITY_KIND_",
+    b"StringIds",
+    b"ANALYSIS_DETAILS",
+)
 
 
 def sniff(head: Head) -> float:
@@ -64,7 +79,9 @@ class _Export:
     def __post_init__(self) -> None:
         """List the tables."""
         self.base.execute("PRAGMA trusted_schema=OFF")
-        found = self.base.execute("SELECT name FROM sqlite_master WHERE type='table' AND rootpage > 0").fetchall()
+        found = self.base.execute(
+            "SELECT name FROM sqlite_master WHERE type='table' AND rootpage > 0"
+        ).fetchall()
         for (name,) in found:
             if isinstance(name, str) and name.isidentifier() and not name.startswith("ENUM_"):
                 info = self.base.execute(f'PRAGMA table_info("{name}")').fetchall()
@@ -87,7 +104,9 @@ class _Export:
         if known is None:
             row = None
             if {"id", "value"} <= self.columns.get("StringIds", set()):
-                row = self.base.execute("SELECT substr(value, 1, 500) FROM StringIds WHERE id = ?", (number,)).fetchone()
+                row = self.base.execute(
+                    "SELECT substr(value, 1, 500) FROM StringIds WHERE id = ?", (number,)
+                ).fetchone()
             known = str(row[0]) if row and row[0] is not None else ""
             if len(self.names) < MOST_NAMES:
                 self.names[number] = known
@@ -105,7 +124,7 @@ class _Reading:
     """What is gathered; times are ns since the session's start."""
 
     devices: dict[int, Device] = field(default_factory=dict)
-    owners: Counter[tuple[int, int]] = field(default_factory=Counter)
+    owners: Counter[tuple[int, int | None]] = field(default_factory=Counter)
     phases: dict[str, str | None] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
     has_comm: bool = False
@@ -119,12 +138,16 @@ def read(path: Path, options: Options, sink: Sink) -> None:
     """
     del options
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)) as base:
+        with closing(
+            sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)
+        ) as base:
             base.text_factory = lambda raw: raw.decode("utf-8", "replace")
             _read(_Export(base), path, sink)
     except (sqlite3.Error, OverflowError) as error:
         raise ImportFormatError(
-            f"the database can't be read: {error}.", where=str(path), fix="Export it again: nsys export --type sqlite FILE.nsys-rep."
+            f"the database can't be read: {error}.",
+            where=str(path),
+            fix="Export it again: nsys export --type sqlite FILE.nsys-rep.",
         ) from error
 
 
@@ -140,8 +163,9 @@ def _read(export: _Export, path: Path, sink: Sink) -> None:
     sink.bind(*bindings)
     found = extent(list(reading.devices.values()))
     ends = [*reading.ends, *(found or ())]
-    write_devices(sink, reading.devices, base, (min(ends), max(ends)) if ends else None, rank=None,
-                  host=None, cards=_cards(export), pid=None)  # fmt: skip
+    write_devices(
+        sink, reading.devices, (min(ends), max(ends)) if ends else None, Origin(base, cards=_cards(export))
+    )
     _processes(reading, sink)
     sink.progress(path.stat().st_size)
 
@@ -158,14 +182,20 @@ def _kernels(export: _Export, reading: _Reading, base: int, sink: Sink) -> None:
                 if comm:
                     comms.append((name, _pid(pid), start + base, end + base, (end - start) / 1e6))
         reading.has_comm |= bool(comms)
-        types = {"name": pl.String, "pid": pl.Int64, "entered_ns": pl.Int64, "left_ns": pl.Int64, "device_ms": pl.Float64}
+        types = {
+            "name": pl.String,
+            "pid": pl.Int64,
+            "entered_ns": pl.Int64,
+            "left_ns": pl.Int64,
+            "device_ms": pl.Float64,
+        }
         sink.rows("collectives", pl.DataFrame(comms, schema=types, orient="row"))
-        _count(reading, sink, batch, 0, 1, 2)
+        _count(sink, batch)
     for batch in export.rows(GRAPHS, "start", "end", "deviceId", "globalPid"):
         for start, end, device, pid in batch:
             if _add(reading, WORK, start, end, device) is not None:
                 reading.owners[device, _pid(pid)] += 1
-        _count(reading, sink, batch, 0, 1, 2)
+        _count(sink, batch)
     if GRAPHS in export.columns:
         sink.note("warning", f"{sink.file}: CUDA graphs were recorded as a whole and count as work, also where they wait for "
                   "other ranks; record with --cuda-graph-trace=node to tell them apart")  # fmt: skip
@@ -176,13 +206,14 @@ def _copies(export: _Export, reading: _Reading, sink: Sink) -> None:
         for start, end, device, kind, size in batch:
             way = COPY_KINDS.get(kind, "other") if _fits(kind) else "other"
             one = _add(reading, COPY_BUS if "H" in way else COPY_DEVICE, start, end, device)
-            if one is not None and _fits(size):
-                one.bytes_b[way] += size
-        _count(reading, sink, batch, 0, 1, 2)
+            if one is not None:
+                one.copies[way] += 1
+                one.bytes_b[way] += size if _fits(size) else 0
+        _count(sink, batch)
     for batch in export.rows(SETS, "start", "end", "deviceId"):
         for start, end, device in batch:
             _add(reading, COPY_DEVICE, start, end, device)
-        _count(reading, sink, batch, 0, 1, 2)
+        _count(sink, batch)
 
 
 def _add(reading: _Reading, kind: int, start: Any, end: Any, device: Any) -> Device | None:
@@ -193,11 +224,9 @@ def _add(reading: _Reading, kind: int, start: Any, end: Any, device: Any) -> Dev
     return one
 
 
-def _count(reading: _Reading, sink: Sink, batch: list[tuple[Any, ...]], *at: int) -> None:
-    """Rows seen, and those that no GPU or time can be given."""
-    del reading
-    start, end, device = at
-    bad = sum(not (_lasts(r[start], r[end]) and _fits(r[device]) and r[device] <= LARGEST_DEVICE) for r in batch)
+def _count(sink: Sink, batch: list[tuple[Any, ...]]) -> None:
+    """Rows (start, end, device ...) seen, and those that no GPU or time can be given."""
+    bad = sum(not (_lasts(r[0], r[1]) and _fits(r[2]) and r[2] <= LARGEST_DEVICE) for r in batch)
     sink.saw(len(batch))
     sink.drop("an activity without a start, end or GPU", bad)
 
@@ -207,26 +236,31 @@ def _ranges(export: _Export, reading: _Reading, base: int, sink: Sink) -> None:
              "step": pl.Int64, "origin": pl.String}  # fmt: skip
     for batch in export.rows(RANGES, "start", "end", "text", "textId", "eventType", "globalTid"):
         ranges = [row for row in batch if row[4] in RANGE_TYPES]
-        spans = []
-        for start, end, text, text_id, _, thread in ranges:
-            name = text[:500] if isinstance(text, str) else export.text(text_id)
-            if name and _lasts(start, end):
-                step, phase = step_of(name), phase_of(name)
-                if len(reading.phases) < MOST_NAMES:
-                    reading.phases["(step N)" if step is not None else name] = phase
-                tid = thread & 0xFFFFFF if _fits(thread) else None
-                spans.append((_pid(thread), tid, start + base, end + base, "step" if step is not None else name, phase, step, "measured"))
-                reading.ends += [start, end] if not reading.ends else []
-                reading.ends = [min(reading.ends[0], start), max(reading.ends[1], end)]
+        spans = [span for row in ranges if (span := _span(export, reading, row, base)) is not None]
         sink.rows("spans", pl.DataFrame(spans, schema=types, orient="row"))
         sink.saw(len(batch))
         sink.drop("an NVTX mark or name, not a range", len(batch) - len(ranges))
         sink.drop("an NVTX range without a name, start or end", len(ranges) - len(spans))
 
 
+def _span(export: _Export, reading: _Reading, row: tuple[Any, ...], base: int) -> tuple[Any, ...] | None:
+    start, end, text, text_id, _, thread = row
+    name = text[:500] if isinstance(text, str) else export.text(text_id)
+    if not name or not _lasts(start, end):
+        return None
+    step, phase = step_of(name), phase_of(name)
+    shown = name if step is None else "step"
+    if len(reading.phases) < MOST_NAMES:
+        reading.phases[shown if step is None else "(step N)"] = phase
+    reading.ends = [min([start, *reading.ends]), max([end, *reading.ends])]
+    tid = thread & 0xFFFFFF if _fits(thread) else None
+    return _pid(thread), tid, start + base, end + base, shown, phase, step, "measured"
+
+
 def _processes(reading: _Reading, sink: Sink) -> None:
     """The process with most kernels of each GPU is taken for its rank."""
-    rows, taken = [], set[int]()
+    rows: list[tuple[Any, ...]] = []
+    taken = set[int]()
     for (device, pid), _ in reading.owners.most_common():
         if pid and device not in taken and pid not in {row[0] for row in rows}:
             taken.add(device)
@@ -234,7 +268,9 @@ def _processes(reading: _Reading, sink: Sink) -> None:
     if rows:
         types = {"pid": pl.Int64, "rank": pl.Int32, "gpu": pl.Int32, "role": pl.String, "source": pl.String}
         sink.rows("processes", pl.DataFrame(rows, schema=types, orient="row"))
-        sink.bind(Binding("globalPid", "pid", "", "likely", "the process with most kernels of a GPU is its rank"))
+        sink.bind(
+            Binding("globalPid", "pid", "", "likely", "the process with most kernels of a GPU is its rank")
+        )
 
 
 def _cards(export: _Export) -> list[dict[str, Any]]:
@@ -251,7 +287,9 @@ def _cards(export: _Export) -> list[dict[str, Any]]:
 def _bindings(export: _Export, reading: _Reading) -> list[Binding]:
     found = []
     if reading.devices:
-        found.append(Binding("kernels, memcpy, memset", "kernel activity", why="union over streams and processes"))
+        found.append(
+            Binding("kernels, memcpy, memset", "kernel activity", why="union over streams and processes")
+        )
     if reading.has_comm:
         found.append(Binding("kernels named nccl…", "collective", sure="likely", why="by the kernels' names"))
     for name, phase in sorted(reading.phases.items())[:200]:
@@ -270,9 +308,9 @@ def _pid(number: object) -> int | None:
     return (number >> 24) & 0xFFFFFF if _fits(number) else None
 
 
-def _fits(number: object) -> Any:
+def _fits(number: object) -> TypeGuard[int]:
     return type(number) is int and 0 <= number < 2**63
 
 
 def _lasts(start: object, end: object) -> bool:
-    return _fits(start) and _fits(end) and bool(start <= end < LATEST_NS)  # type: ignore[operator]
+    return _fits(start) and _fits(end) and start <= end < LATEST_NS

@@ -142,7 +142,7 @@ def test_a_view_in_place_of_a_table_is_not_run(tmp_path: Path) -> None:
             " SELECT start, start AS end, 0 AS deviceId FROM n"
         )
         base.commit()
-    with pytest.raises(ImportFormatError, match="usable value|0 metrics"):
+    with pytest.raises(ImportFormatError, match=r"usable value|0 metrics"):
         account(path)
 
 

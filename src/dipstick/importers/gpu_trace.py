@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from dipstick.errors import ImportFormatError
 from dipstick.importers.base import HOST
 from dipstick.importers.binding import Binding
 from dipstick.importers.busy import Device, window_of
@@ -14,6 +15,7 @@ from dipstick.importers.busy import Device, window_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dipstick.importers.account import Account
     from dipstick.importers.base import Sink
 
 MOST_NAMES: Final = 100_000
@@ -48,6 +50,25 @@ def place_of(device: int, rank: int | None, cards: int, host: str | None) -> tup
             f"{why}; " * bool(why) + f"rank {rank} is taken to be on node{node} (8 GPUs a node)",
         )
     return gpu, host, why
+
+
+def check_apart(accounts: Sequence[Account]) -> None:
+    """Refuse two traces that show one GPU at the same time: shares of one window can't be added up across files.
+
+    Raises:
+        ImportFormatError: There are such two; the message says how to name their hosts.
+    """
+    seen: dict[tuple[str, int], list[Account]] = {}
+    for account in accounts:
+        for key in account.levels if "gpu_activity" in account.facts else ():
+            for other in seen.get(key, []):
+                if (account.first_ns or 0) < (other.last_ns or 0) and (other.first_ns or 0) < (account.last_ns or 0):
+                    raise ImportFormatError(
+                        f"it and {other.file} both show GPU {key[1]} of {key[0]} at the same time.", where=account.file,
+                        fix="If they are of two hosts, say so: node0=FILE node1=FILE. Traces of two processes on one GPU are "
+                        "imported one by one; nsys records all processes of a GPU in one file.",
+                    )  # fmt: skip
+            seen.setdefault(key, []).append(account)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,9 @@ def check_apart(accounts: Sequence[Account]) -> None:
     for account in accounts:
         for key in account.levels if "gpu_activity" in account.facts else ():
             for other in seen.get(key, []):
-                if (account.first_ns or 0) < (other.last_ns or 0) and (other.first_ns or 0) < (account.last_ns or 0):
+                if (account.first_ns or 0) < (other.last_ns or 0) and (other.first_ns or 0) < (
+                    account.last_ns or 0
+                ):
                     raise ImportFormatError(
                         f"it and {other.file} both show GPU {key[1]} of {key[0]} at the same time.", where=account.file,
                         fix="If they are of two hosts, say so: node0=FILE node1=FILE. Traces of two processes on one GPU are "

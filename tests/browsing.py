@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 1280, 800
 _READY_MS = 60_000
 """Long enough for two busy cores; it is no measurement."""
+_OPEN = ExitStack()
 
 
 @dataclass
@@ -65,19 +65,27 @@ def chromium() -> str:
 
 @cache
 def _browser() -> Any:
-    """One browser for all tests of a process: Playwright allows one, and starting it takes seconds."""
+    """One browser for all tests of a module: Playwright allows one at a time, and starting it takes seconds."""
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
     path = chromium()
     playwright = api.sync_playwright().start()
     browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-    atexit.register(playwright.stop)
-    atexit.register(browser.close)
+    _OPEN.callback(_browser.cache_clear)
+    _OPEN.callback(playwright.stop)
+    _OPEN.callback(browser.close)
     return browser
 
 
+def close_browser() -> None:
+    """End the browser, if one is open: while it is, Playwright's event loop runs in this thread and no other can."""
+    _OPEN.close()
+
+
 @contextmanager
-def visit(path: Path, *, scheme: Literal["light", "dark"] = "light", scripts: bool = True) -> Iterator[Visit]:
-    """The file, open in a window of 1280 x 800 of its own."""
+def visit(
+    path: Path | str, *, scheme: Literal["light", "dark"] = "light", scripts: bool = True, ready: bool = True
+) -> Iterator[Visit]:
+    """The file or address, open in a window of 1280 x 800 of its own; ``ready`` waits for its tracks."""
     context = _browser().new_context(
         viewport={"width": WIDTH, "height": HEIGHT},
         color_scheme=scheme,
@@ -89,8 +97,8 @@ def visit(path: Path, *, scheme: Literal["light", "dark"] = "light", scripts: bo
     seen.page.on("pageerror", lambda error: seen.trouble.append(str(error)))
     seen.page.on("dialog", lambda dialog: seen.trouble.append(f"dialog: {dialog.message}"))
     seen.page.on("request", lambda request: seen.requests.append(request.url))
-    seen.page.goto(path.as_uri())
-    if scripts:
+    seen.page.goto(path if isinstance(path, str) else path.as_uri())
+    if scripts and ready:
         seen.wait("html[data-ready]")
     yield seen
     context.close()

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from browsing import close_browser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,3 +35,10 @@ def traces() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs the real traces in {folder}")
     return folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _browser_of_the_module() -> Iterator[None]:
+    """A browser that a test opened is closed with its module."""
+    yield
+    close_browser()

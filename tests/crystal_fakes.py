@@ -179,3 +179,43 @@ class Once:
     def __call__(self, task: Task) -> Any:
         """Run in a worker."""
         return self.trick(task) if is_first(f"{self.marker}.{task.id}") else good(task)
+
+
+class Announce:
+    """Say through a FIFO which process runs the task, and never answer; the second attempt does."""
+
+    def __init__(self, fifo: Path) -> None:
+        self.fifo = fifo
+
+    def __call__(self, task: Task) -> Result:
+        """Run in a worker."""
+        if not is_first(f"{self.fifo}.{task.id}"):
+            return good(task)
+        self.fifo.write_text(f"{os.getpid()}\n")  # until somebody reads
+        while True:
+            time.sleep(FOREVER_S)
+
+
+class Block:
+    """Answer when the FIFO is written to, and leave a mark of having been run."""
+
+    def __init__(self, fifo: Path) -> None:
+        self.fifo = fifo
+
+    def __call__(self, task: Task) -> Result:
+        """Run in a worker."""
+        Path(f"{self.fifo}.{task.id}").touch()
+        self.fifo.read_text()
+        return good(task)
+
+
+class Mark:
+    """Leave a mark of having been run, and answer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, task: Task) -> Result:
+        """Run in a worker."""
+        (self.folder / task.id).touch()
+        return good(task)

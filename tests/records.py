@@ -214,9 +214,13 @@ def on_disk(folder: Path, **rows: Sequence[Row]) -> Recording:
     """The rows written by the real writer at ``UNIX_NS`` and opened again."""
     with RecordingWriter.create(folder, origin="imported", host=HOST, created_unix_ns=UNIX_NS) as writer:
         for name, part in rows.items():
-            moved = [{c: v + UNIX_NS if _is_time(c, v) else v for c, v in row.items()} for row in part]
-            writer.append(name, moved)
+            writer.append(name, moved(part))
     return open_recording(folder)
+
+
+def moved(rows: Iterable[Row]) -> list[Row]:
+    """Rows in Unix time, as writers take them."""
+    return [{c: v + UNIX_NS if _is_time(c, v) else v for c, v in row.items()} for row in rows]
 
 
 def _is_time(column: str, value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from crystal_rl.messages import Target
 from crystal_rl.settings import Settings, merged, preset
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 for package in ("torch", "trl", "peft", "ase", "datasets", "tqdm"):
@@ -167,6 +169,37 @@ def test_a_transfer_moves_as_much_as_was_said(
     monkeypatch.setattr(torch.Tensor, "copy_", copy_)
     trainer.transfer(mib, torch.device("cpu"))
     assert moved == copies
+
+
+def test_dipstick_is_told_of_the_copy_and_of_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A span of its phase ``transfer`` with the bytes; what was queued is waited for before it, the copy inside."""
+    order: list[str] = []
+
+    @contextmanager
+    def span(name: str, **extra: int) -> Iterator[None]:
+        order.append(f"{name} {extra} begins")
+        yield
+        order.append("ends")
+
+    monkeypatch.setattr(trainer, "wait", lambda device: order.append(f"wait for {device}"))
+    monkeypatch.setattr(trainer.dipstick, "span", span)
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda *_, **__: order.append("copy"))
+    trainer.transfer(300.0, torch.device("cpu"))
+    assert order == [
+        "wait for cpu",
+        f"transfer {{'bytes_b': {300 << 20}}} begins",
+        "copy",
+        "copy",
+        "wait for cpu",
+        "ends",
+    ]
+
+
+def test_the_buffers_of_a_transfer_are_made_once() -> None:
+    """Pinning a quarter of a gigabyte takes longer than copying it."""
+    first, second = (trainer._buffers(torch.device("cpu")) for _ in range(2))
+    assert first is second
+    assert {half.numel() for half in first} == {256 << 20}
 
 
 def test_the_transfer_comes_after_the_rewards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ _EVERYWHERE = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",  # a page of remarks per rank, all of them about what is meant to be so
     "TRL_EXPERIMENTAL_SILENCE": "1",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # how memory was bound to NUMA nodes
 }
 _CPU = {
     "OMP_NUM_THREADS": "1",  # two ranks on two cores: spinning OpenMP barriers cost a factor of ten
@@ -42,6 +43,17 @@ def variables(*, has_gpu: bool, is_local: bool) -> dict[str, str]:
     offline = {"HF_HUB_OFFLINE": "1"} if is_local else {}
     wanted = {**_EVERYWHERE, **(_GPU if has_gpu else _CPU), **offline}
     return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+def hush() -> None:
+    """Remarks of libraries about themselves that nobody can act on. Call it before they are imported."""
+    import logging  # noqa: PLC0415 - only here
+    import warnings  # noqa: PLC0415 - the same
+
+    logging.getLogger("torch._library.triton").setLevel(
+        logging.ERROR
+    )  # "Triton not available": it is not needed
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
 
 
 def check_packages(names: tuple[str, ...] = TRAINING) -> None:
@@ -87,4 +99,4 @@ def keep_float32_in_vllm() -> None:
 
     ops._supports_onednn = False  # noqa: SLF001 - there is no public switch
     module: Any = generation
-    module.LLM = functools.partial(module.LLM, dtype="float32", enforce_eager=True)
+    module.LLM = functools.partial(module.LLM, dtype="float32", enforce_eager=True, use_tqdm_on_load=False)

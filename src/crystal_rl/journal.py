@@ -80,7 +80,7 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSON-lines file, without what is cut off at its end."""
     if not file.exists():
         return
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             value = json.loads(line)
         except ValueError:
@@ -95,6 +95,15 @@ def append(file: Path, value: dict[str, Any]) -> None:
         out.write(json.dumps(value) + "\n")
         out.flush()
         os.fsync(out.fileno())
+
+
+def rewards(output: Path) -> list[float]:
+    """The mean reward of each step."""
+    return [
+        float(line["reward"])
+        for line in read(output / HISTORY)
+        if isinstance(line.get("reward"), int | float)
+    ]
 
 
 def mean_of(history: list[dict[str, Any]], name: str) -> float | None:

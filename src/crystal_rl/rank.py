@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal_rl import journal
-from crystal_rl.environment import variables
+from crystal_rl.environment import hush, variables
 from crystal_rl.errors import CrystalError
 from crystal_rl.lifeline import end_with
 from crystal_rl.options import has_gpu, visible_gpus
@@ -59,6 +59,7 @@ def run(settings: Settings, rank: int, talk: Talk) -> None:
         talk: Progress, on rank 0.
     """
     os.environ.update(variables(has_gpu=has_gpu(), is_local=Path(settings.model).is_dir()))
+    hush()
     pool = make_pool(plan(settings, rank), settings.workers)  # before torch is here: spawning is cheap
     try:
         train(settings, rank, pool, talk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,7 @@ from transformers import PrinterCallback
 from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
+import dipstick
 from crystal_rl.constrain import answer_pattern
 from crystal_rl.environment import keep_float32_in_vllm
 from crystal_rl.prompts import chat
@@ -56,17 +58,32 @@ class CrystalTrainer(GRPOTrainer):  # type: ignore[misc] # TRL is untyped, or ab
         return output
 
 
+@functools.cache
+def _buffers(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where a planted transfer comes from (pinned if there is a GPU) and where it goes: allocating is no copying."""
+    host = torch.ones(CHUNK_MIB << 20, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    return host, torch.zeros_like(host, device=device, pin_memory=False)
+
+
 def transfer(mib: float, device: torch.device) -> None:
-    """Copy so many MiB from pinned host memory to the device, and wait for it. Without a GPU: host to host."""
-    is_gpu = device.type == "cuda"
-    host = torch.empty(CHUNK_MIB << 20, dtype=torch.uint8, pin_memory=is_gpu)
-    there = torch.empty_like(host, device=device)
+    """Copy so many MiB from pinned host memory to the device, and wait for it. Without a GPU: host to host.
+
+    dipstick is told: a span of its phase ``transfer`` with the bytes, and nothing but the copy inside.
+    """
+    host, there = _buffers(device)
+    wait(device)  # what was queued before is not the copy's
     left = int(mib * (1 << 20))
-    while left > 0:
-        size = min(left, host.numel())
-        there[:size].copy_(host[:size], non_blocking=True)
-        left -= size
-    if is_gpu:
+    with dipstick.span("transfer", bytes_b=left):
+        while left > 0:
+            size = min(left, host.numel())
+            there[:size].copy_(host[:size], non_blocking=True)
+            left -= size
+        wait(device)
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done what was queued; a CPU queues nothing."""
+    if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 

@@ -24,6 +24,7 @@ PHASES: tuple[str, ...] = (
     "checkpoint",
     "eval",
     "cache_clear",
+    "transfer",
     "other",
     "teardown",
 )

@@ -5,7 +5,7 @@ Nothing here imports ASE, torch or NumPy: ``crystal-rl --help`` answers at once,
 
 from __future__ import annotations
 
-from crystal_rl.cli import evaluate, score, structures, train
+from crystal_rl.cli import demo, evaluate, score, structures, train
 from dipstick.cli.options import Program
 from dipstick.cli.program import run_program
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dipstick.cli.options import Command
 
-COMMANDS: tuple[Command, ...] = (train, evaluate, score, structures)
+COMMANDS: tuple[Command, ...] = (train, evaluate, score, structures, demo)
 """One module a verb: its docstring is its help, ``NAME`` the verb, ``add_arguments`` and ``run`` do the rest."""
 
 PROGRAM = Program(

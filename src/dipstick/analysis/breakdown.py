@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.intervals import lay
 from dipstick.analysis.waits import critical_path, wait_rows
 from dipstick.model import HOLLOW_STATES, STATES, Breakdown, PhasePart, PhaseRow
@@ -58,9 +59,13 @@ def break_down(
     """
     rows: list[PhaseRow] = []
     pooled: dict[str, list[IntArray]] = {}
-    for timeline in timelines:
+
+    def of_rank(timeline: RankTimeline) -> tuple[list[PhaseRow], list[IntArray]]:
         durations = _durations(timeline, meetings)
-        rows += _rank_rows(timeline, meetings, durations, gpus.get(timeline.rank, ()))
+        return _rank_rows(timeline, meetings, durations, gpus.get(timeline.rank, ())), durations
+
+    for mine, durations in abreast(of_rank, timelines):
+        rows += mine
         for code, lengths in enumerate(durations):
             pooled.setdefault(phases.PHASES[code], []).append(lengths)
     totals = _totals(rows, {phase: np.concatenate(lengths) for phase, lengths in pooled.items()})

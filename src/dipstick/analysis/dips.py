@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.intervals import indicator, integral, merge_edges, piece_at, sample
 from dipstick.analysis.telemetry import Series
 from dipstick.model import Dip
@@ -198,7 +199,7 @@ def mean_series(parts: Sequence[Series], period_ns: int) -> Series:
     start, end = min(int(s.t0[0]) for s in parts), max(int(s.t1[-1]) for s in parts)
     pace = period_ns if period_ns > 0 else max(end - start, 1)
     edges = np.arange(start, end + pace, pace, dtype=np.int64)
-    stacked = np.stack([s.mean_over(edges[:-1], edges[1:]) for s in parts])
+    stacked = np.stack(abreast(lambda part: part.mean_over(edges[:-1], edges[1:]), parts))
     known = ~np.isnan(stacked).any(axis=0)
     return Series(edges[:-1][known], edges[1:][known], stacked[:, known].mean(axis=0))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dipstick.analysis import dips
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.telemetry import Series
 from dipstick.model import HOLLOW_STATES, STATES
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from dipstick.analysis.states import StateSeries
     from dipstick.analysis.telemetry import Signals
     from dipstick.analysis.timeline import RankTimeline
-    from dipstick.model import Dip, FloatArray
+    from dipstick.model import Dip, FloatArray, Scope
     from dipstick.model import Series as SeriesName
 
     Used = tuple[Signals, StateSeries, RankTimeline | None]
@@ -32,19 +35,30 @@ def find_all(used: Sequence[Used], timelines: Sequence[RankTimeline]) -> tuple[l
         timelines: All ranks; dips are looked for inside their window (start-up is not a dip).
     """
     per_gpu: list[Dip] = []
-    job: list[Dip] = []
+    of_gpus: list[tuple[SeriesName, list[Series]]] = []
     shared: dict[int, tuple[Series, dips.BusyWindows | None]] = {}
     for name in SERIES:
-        series = [_series(signals, states, name, timelines) for signals, states, _ in used]
-        found = [
-            dips.find(s, dips.baseline(s.value, _busy(s, one[2], shared, place)), one[0].window_ns)
-            for place, (s, one) in enumerate(zip(series, used, strict=True))
-        ]
-        for (signals, _, rank), one, scope in zip(used, found, dips.scopes(found), strict=True):
-            host, gpu = signals.host, signals.gpu
-            per_gpu += dips.describe(one, scope, host=host, gpu=gpu, timeline=rank, series=name)
-        job += _of_job(used, series, timelines, name)
-    return per_gpu, job
+        series = abreast(partial(_series, name=name, timelines=timelines), used)
+        found = abreast(partial(_find, shared=shared), enumerate(zip(used, series, strict=True)))
+        scoped = zip(used, found, dips.scopes(found), strict=True)
+        per_gpu += chain.from_iterable(abreast(partial(_describe, name=name), scoped))
+        of_gpus.append((name, series))
+    job = abreast(partial(_of_job, used=used, timelines=timelines), of_gpus)
+    return per_gpu, list(chain.from_iterable(job))
+
+
+def _find(
+    gpu: tuple[int, tuple[Used, Series]], shared: dict[int, tuple[Series, dips.BusyWindows | None]]
+) -> dips.Found:
+    """Dips of one GPU; of ``shared`` it touches its own place only."""
+    place, ((signals, _, timeline), series) = gpu
+    level = dips.baseline(series.value, _busy(series, timeline, shared, place))
+    return dips.find(series, level, signals.window_ns)
+
+
+def _describe(gpu: tuple[Used, dips.Found, Sequence[Scope]], name: SeriesName) -> list[Dip]:
+    (signals, _, timeline), found, scope = gpu
+    return dips.describe(found, scope, host=signals.host, gpu=signals.gpu, timeline=timeline, series=name)
 
 
 def _busy(
@@ -70,9 +84,8 @@ def work_series(states: StateSeries) -> Series:
     return Series(states.windows.t0, states.windows.t1, work)
 
 
-def _series(
-    signals: Signals, states: StateSeries, name: SeriesName, timelines: Sequence[RankTimeline]
-) -> Series:
+def _series(gpu: Used, name: SeriesName, timelines: Sequence[RankTimeline]) -> Series:
+    signals, states, _ = gpu
     series = signals.util if name == "utilization" else work_series(states)
     if not timelines:
         return series
@@ -80,9 +93,10 @@ def _series(
 
 
 def _of_job(
-    used: Sequence[Used], series: Sequence[Series], timelines: Sequence[RankTimeline], name: SeriesName
+    of_gpus: tuple[SeriesName, Sequence[Series]], used: Sequence[Used], timelines: Sequence[RankTimeline]
 ) -> list[Dip]:
     """Dips of the mean over the job's GPUs; their phases are those of the first rank."""
+    name, series = of_gpus
     usable = [s for s in series if len(s.t0)]
     if len(usable) < 2:  # noqa: PLR2004 - one GPU's dips are the job's
         return []

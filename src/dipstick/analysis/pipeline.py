@@ -9,7 +9,9 @@ import numpy as np
 import polars as pl
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.breakdown import GpuOfRank, break_down
+from dipstick.analysis.collectives import add_collectives, device_waits, match
 from dipstick.analysis.job_dips import find_all
 from dipstick.analysis.restarts import join_restarts
 from dipstick.analysis.spans import read_lanes
@@ -23,14 +25,17 @@ from dipstick.model import STATES, Breakdown, Dip, GpuStates, Note, Stragglers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dipstick.analysis.collectives import DeviceWait
     from dipstick.model import IntArray
     from dipstick.recording.reader import Recording
 
     GpuKey = tuple[str, int]
 
-COPY_PHASES = ("weight_sync", "checkpoint")
+COPY_PHASES = ("weight_sync", "checkpoint", "transfer")
 COPY_EVENTS = ("weight_sync", "checkpoint", "sleep", "wake")
 USED_MEAN_PCT = 1.0
+DEVICE_WAIT_S = 0.05
+"""Less is not worth a note; shown with one decimal."""
 NOT_UNDERSTOOD = ("MIG", "AMD", "Instinct", "Radeon")
 
 
@@ -81,7 +86,8 @@ def analyse(recording: Recording) -> Findings:
     lanes, restarts = join_restarts(lanes)
     bare, window = build(lanes, whole)
     meetings = meet(bare)
-    timelines = paint_waits(bare, meetings)
+    calls = match(bare, recording.table("collectives"), processes)
+    timelines, meetings = add_collectives(paint_waits(bare, meetings), meetings, calls)
     gpus, notes = find_gpus(recording, processes, timelines, window)
     of_rank = _of_rank(gpus)
     found = break_down(timelines, meetings, of_rank) if timelines else None
@@ -95,13 +101,19 @@ def analyse(recording: Recording) -> Findings:
         timelines=tuple(timelines),
         meetings=tuple(meetings),
         gpus=tuple(gpus),
-        states=tuple(_states(gpu, window) for gpu in gpus),
-        states_all=tuple(_states(gpu, whole) for gpu in gpus),
+        states=tuple(abreast(lambda gpu: _states(gpu, window), gpus)),
+        states_all=tuple(abreast(lambda gpu: _states(gpu, whole), gpus)),
         breakdown=found,
         dips=tuple(per_gpu),
         job_dips=tuple(job),
         stragglers=find_stragglers(timelines, meetings, recording.table("jobs")) if timelines else None,
-        notes=(*recording.notes, *notes, *restarts, *_span_notes(timelines, homeless, processes)),
+        notes=(
+            *recording.notes,
+            *notes,
+            *restarts,
+            *_span_notes(timelines, homeless, processes),
+            *_device_notes(device_waits(calls)),
+        ),
     )
 
 
@@ -124,22 +136,17 @@ def find_gpus(
         if name is not None  # of several files that show a GPU, one may know its name
     }
     events = recording.table("events")
-    gpus = []
-    for signal in signals:
+
+    def state(signal: Signals) -> Gpu:
         rank = owner.get((signal.host, signal.gpu))
         mine = [t for t in timelines if t.rank == rank]
         copies = _joined(_pieces(mine, COPY_PHASES), _copy_events(events, rank))
         context = Context(_pieces(mine, phases.WAIT_PHASES), copies, window)
         known = not any(word in names.get((signal.host, signal.gpu), "") for word in NOT_UNDERSTOOD)
-        gpus.append(
-            Gpu(
-                signal,
-                classify(signal, context, understood=known),
-                rank,
-                rank is not None or _is_used(signal),
-            )
-        )
-    return gpus, notes
+        seen = classify(signal, context, understood=known)
+        return Gpu(signal, seen, rank, rank is not None or _is_used(signal))
+
+    return abreast(state, signals), notes
 
 
 def _is_used(signals: Signals) -> bool:
@@ -220,6 +227,17 @@ def _states(gpu: Gpu, span: tuple[int, int]) -> GpuStates:
         idle_power_w=gpu.states.idle_power_w,
         method=gpu.states.method,
     )
+
+
+def _device_notes(waits: Sequence[DeviceWait]) -> list[Note]:
+    """What the devices waited inside collectives: beside the phases, since the hosts went on."""
+    told = [
+        f"rank {w.rank} {w.seconds:.1f} s in {w.count} {w.name}" for w in waits if w.seconds >= DEVICE_WAIT_S
+    ]
+    if not told:
+        return []
+    text = f"GPUs waited inside collectives for the last rank ({', '.join(told)}): device time, beside the phases and in none of their sums"
+    return [Note("info", text)]
 
 
 def _span_notes(timelines: Sequence[RankTimeline], homeless: int, processes: pl.DataFrame) -> list[Note]:

@@ -7,12 +7,14 @@ of the span around them, so an unknown helper inside the reward function counts 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.intervals import NONE, Nesting, nest
 
 if TYPE_CHECKING:
@@ -90,9 +92,9 @@ def read_lanes(spans: pl.DataFrame, processes: pl.DataFrame) -> tuple[list[Lane]
         pl.Series("name", coded), pl.Series("declared", _declared(spans["phase"])), pl.col("step").fill_null(-1),
     )  # fmt: skip
     known = table.filter(pl.col("rank").is_not_null())
-    lanes = [_lane(rank, pid, names, part) for rank, pid, part in _by_thread(known)]
+    lanes = abreast(partial(_lane, names), _by_thread(known))
     if len({lane.rank for lane in lanes}) > 1:  # one rank has nobody to wait for
-        lanes = [_ended_on_arrival(lane) for lane in lanes]
+        lanes = abreast(_ended_on_arrival, lanes)
     return lanes, table.height - known.height
 
 
@@ -106,13 +108,13 @@ def of_ranks(spans: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_thread(table: pl.DataFrame) -> Iterator[tuple[int, int | None, pl.DataFrame]]:
-    keys = table.select("rank", "pid", "tid").unique().sort("rank", "pid", "tid", nulls_last=False)
-    for rank, pid, tid in keys.iter_rows():
-        same = (pl.col("rank") == rank) & pl.col("pid").eq_missing(pid) & pl.col("tid").eq_missing(tid)
-        yield rank, pid, table.filter(same)
+    parts = table.partition_by("rank", "pid", "tid", maintain_order=True, as_dict=True)
+    for rank, pid, tid in sorted(parts, key=lambda key: tuple(-1 if part is None else part for part in key)):
+        yield rank, pid, parts[rank, pid, tid]
 
 
-def _lane(rank: int, pid: int | None, names: tuple[str, ...], part: pl.DataFrame) -> Lane:
+def _lane(names: tuple[str, ...], thread: tuple[int, int | None, pl.DataFrame]) -> Lane:
+    rank, pid, part = thread
     t0, t1 = part["t0_ns"].to_numpy(), part["t1_ns"].to_numpy()
     name, declared, step = (part[column].to_numpy() for column in ("name", "declared", "step"))
     if not ((t0[1:] > t0[:-1]) | ((t0[1:] == t0[:-1]) & (t1[1:] <= t1[:-1]))).all():

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from dipstick import clock
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.intervals import lay
 
 if TYPE_CHECKING:
@@ -120,9 +121,9 @@ class Signals:
 def read_signals(gpu: pl.DataFrame, counters: pl.DataFrame) -> list[Signals]:
     """Signals of every GPU that has any utilization (or, failing that, graphics-engine active)."""
     rows, profiles = _by_gpu(gpu), _by_gpu(counters)
-    found = (
-        _signals(key, rows.get(key, gpu.clear()), profiles.get(key, counters.clear()))
-        for key in sorted({*rows, *profiles})
+    found = abreast(
+        lambda key: _signals(key, rows.get(key, gpu.clear()), profiles.get(key, counters.clear())),
+        sorted({*rows, *profiles}),
     )
     return [signals for signals in found if signals is not None]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.intervals import merge_edges, piece_at, sample
 from dipstick.analysis.spans import ResolvedLane, resolve
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from dipstick.analysis.spans import Lane
     from dipstick.model import CodeArray, IntArray
+
+WAITS = [phases.CODE[name] for name in phases.WAIT_PHASES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +101,9 @@ def build(
         or the whole recording where no rank has steps.
     """
     by_rank: dict[int, list[ResolvedLane]] = {}
-    for lane in lanes:
-        by_rank.setdefault(lane.rank, []).append(resolve(lane))
-    ranks = {rank: _main_first(resolved) for rank, resolved in sorted(by_rank.items())}
+    for resolved in abreast(resolve, lanes):
+        by_rank.setdefault(resolved.lane.rank, []).append(resolved)
+    ranks = {rank: _main_first(threads) for rank, threads in sorted(by_rank.items())}
     steps = {rank: find_steps(resolved[0].lane) for rank, resolved in ranks.items()}
     window = window or _window(list(steps.values()), whole)
     return [_timeline(rank, ranks[rank], steps[rank], window) for rank in ranks], window
@@ -184,8 +187,10 @@ def _split(edges: IntArray, code: CodeArray, cuts: IntArray) -> tuple[IntArray, 
     return joined, sample(edges, code, joined[:-1], phases.UNATTRIBUTED).astype(np.uint8)
 
 
-def paint(timeline: RankTimeline, starts: IntArray, ends: IntArray, code: int) -> RankTimeline:
-    """Give disjoint intervals a phase where the rank is otherwise unattributed."""
+def paint(
+    timeline: RankTimeline, starts: IntArray, ends: IntArray, code: int, *, over: bool = False
+) -> RankTimeline:
+    """Give disjoint intervals a phase where the rank is unattributed, or (``over``) in any phase but a wait."""
     edges, old = _split(timeline.edges, timeline.code, np.concatenate([starts, ends]))
     window = (timeline.edges[0], timeline.edges[-1])
     edges, old = clip(edges, old, (int(window[0]), int(window[1])))
@@ -196,5 +201,6 @@ def paint(timeline: RankTimeline, starts: IntArray, ends: IntArray, code: int) -
         if len(starts)
         else np.zeros(len(old), np.bool_)
     )
-    new = np.where(hit & (old == phases.UNATTRIBUTED), code, old).astype(np.uint8)
+    free = ~np.isin(old, WAITS) if over else old == phases.UNATTRIBUTED
+    new = np.where(hit & free, code, old).astype(np.uint8)
     return timeline.with_phases(edges, new)

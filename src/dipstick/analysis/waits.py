@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dipstick import phases
+from dipstick.analysis.abreast import abreast
 from dipstick.analysis.intervals import merge_edges, sample
 from dipstick.analysis.timeline import RankTimeline, paint
 from dipstick.model import WaitRow
@@ -34,6 +35,7 @@ class Meetings:
         last: (K,) column of the latest rank.
         wait_end: (K, R) end of each rank's wait: the release, or its own next span if that starts sooner.
         because: (K, R) phase code in which the latest rank spent the most extra time since the ranks last met.
+        counted: (K, R) ns of each wait that no other barrier counts; None where that is all of it.
     """
 
     barrier: phases.Barrier
@@ -44,9 +46,12 @@ class Meetings:
     last: IntArray
     wait_end: IntArray
     because: IntArray
+    counted: IntArray | None = None
 
     def waits_ns(self) -> IntArray:
         """(K, R) nanoseconds waited; 0 for the last to arrive."""
+        if self.counted is not None:
+            return self.counted
         waited: IntArray = np.maximum(self.wait_end - self.arrival, 0)
         return waited
 
@@ -106,7 +111,7 @@ def _meetings(
     start = timelines[0].edges[0]
     since = np.where(before >= 0, releases[np.clip(before, 0, None)], start)
     ends = [np.minimum(release, next_span(t, arrival[:, column])) for column, t in enumerate(timelines)]
-    because = _because(timelines, arrival, last, since)
+    because = late_because(timelines, arrival, last, since)
     ranks = tuple(t.rank for t in timelines)
     return Meetings(barrier, ranks, step, arrival, release, last, np.stack(ends, axis=1), because)
 
@@ -122,7 +127,7 @@ def next_span(timeline: RankTimeline, times: IntArray) -> IntArray:
     return np.where(busy, times, following)
 
 
-def _because(
+def late_because(
     timelines: Sequence[RankTimeline], arrival: IntArray, last: IntArray, since: IntArray
 ) -> IntArray:
     """(K, R) phase in which the latest rank spent most more than the waiting rank, since the ranks last met."""
@@ -142,17 +147,18 @@ def _between(timeline: RankTimeline, start: IntArray, end: IntArray) -> IntArray
 
 def paint_waits(timelines: Sequence[RankTimeline], meetings: Sequence[Meetings]) -> list[RankTimeline]:
     """Timelines in which waits are phases of their own (``gather_wait``, ``collective_wait``)."""
-    painted = []
-    for timeline in timelines:
+
+    def painted(timeline: RankTimeline) -> RankTimeline:
         for meeting in meetings:
             if timeline.rank in meeting.ranks:
                 column = meeting.ranks.index(timeline.rank)
                 start, end = meeting.arrival[:, column], meeting.wait_end[:, column]
                 waited = end > start
                 code = phases.CODE[meeting.barrier.wait_phase]
-                timeline = paint(timeline, start[waited], end[waited], code)  # noqa: PLW2901 - barriers add up on one rank
-        painted.append(timeline)
-    return painted
+                timeline = paint(timeline, start[waited], end[waited], code)  # barriers add up on one rank
+        return timeline
+
+    return abreast(painted, timelines)
 
 
 def wait_rows(meetings: Sequence[Meetings]) -> tuple[WaitRow, ...]:

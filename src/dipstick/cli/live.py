@@ -4,6 +4,8 @@ Shows each second what every GPU and rank is doing, who is waited for, where the
 costs. RUN is the folder of a `dipstick run` that goes on, or a finished recording, which is replayed. It only reads:
 the run is not slowed, and stopping it stops nothing else. Phases are shown 1.5 s late, so that they are right.
 
+With --web it is the interactive report instead, on a page of this machine that takes in what is new without a reload.
+
 keys: q quit, space pause, left and right 10 s back and forth
 """
 
@@ -13,7 +15,7 @@ import argparse
 import sys
 
 from dipstick.cli.options import finite, positive
-from dipstick.errors import EXIT_ANSWERED
+from dipstick.errors import EXIT_ANSWERED, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +47,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=finite,
         help="replay from this second on, a run that goes on as well; with --once, show this second",
     )
+    parser.add_argument(
+        "--web", action="store_true", help="serve the report as a page that grows with the run"
+    )
+    parser.add_argument(
+        "--port", metavar="N", type=_port, default=0, help="of the page; a free one if absent"
+    )
+    parser.add_argument("--no-token", action="store_true", help="let every user of this machine see the page")
     parser.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR does the same)")
     parser.add_argument("--width", metavar="N", type=positive, help="columns; the terminal's if absent")
     parser.add_argument("--height", metavar="N", type=positive, help="lines; the terminal's if absent")
@@ -52,7 +61,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, talk: Talk) -> int:
     """Watch, in the form that was asked for."""
+    if args.web and args.once:
+        raise UsageError(
+            "--web serves, --once leaves", fix="for a page to keep: dipstick explain RUN -o report.html"
+        )
     _go_easy(once=args.once)
+    if args.web:
+        return _serve(args, talk)
     from dipstick.cli import live_screen  # noqa: PLC0415 - loads rich and Polars
     from dipstick.cli.live_feed import open_feed  # noqa: PLC0415 - as above
 
@@ -67,6 +82,14 @@ def run(args: Namespace, talk: Talk) -> int:
     else:
         live_screen.watch(feed, screen, args.interval)
     _say_next(feed, args, talk)
+    return EXIT_ANSWERED
+
+
+def _serve(args: Namespace, talk: Talk) -> int:
+    from dipstick.cli.live_feed import open_feed  # noqa: PLC0415 - loads Polars
+    from dipstick.cli.live_web import serve  # noqa: PLC0415 - as above
+
+    serve(open_feed(args.run, once=True), args, talk)
     return EXIT_ANSWERED
 
 
@@ -92,6 +115,13 @@ def _interval(text: str) -> float:
 
 def _speed(text: str) -> float:
     return _within(text, 1 / FASTEST, FASTEST)
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65_535:  # noqa: PLR2004 - what a port can be
+        raise argparse.ArgumentTypeError(f"{text} is no port")
+    return value
 
 
 def _within(text: str, low: float, high: float) -> float:

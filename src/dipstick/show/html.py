@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -37,11 +37,37 @@ _ZOOM_COLUMNS = 80
 _MOST_PROOFS = 50
 SCRIPTS: Final = ("data.js", "tracks.js", "page.js")
 """Ours, in this order, as one script."""
+LIVE_SCRIPT: Final = "live.js"
+"""After them in a served page: it hears of news, and takes them into the page."""
 
 
-def render(report: Report, recording: Recorded | None = None) -> str:
+class Live(NamedTuple):
+    """What a served page holds beside the report.
+
+    Attributes:
+        version: Counts the pages of one server, from 1; 0 has no report yet.
+        said: How the recording stands.
+    """
+
+    version: int
+    said: str
+
+
+def render(report: Report, recording: Recorded | None = None, live: Live | None = None) -> str:
     """The whole page. Autoescaping is on; what is marked safe is ours, escaped when drawn, or base64."""
-    environment = Environment(
+    return _environment().get_template("report.html.j2").render(_context(report, recording, live))
+
+
+def waiting(name: str, live: Live) -> str:
+    """What is served before there is anything to explain; the page looks for news by itself."""
+    ours = script(live=True)
+    facts = {"title": name, "live": live, "style": asset("page.css"), "script": ours}
+    template = _environment().get_template("waiting.html.j2")
+    return template.render({**facts, "policy": policy(ours, live=True)})
+
+
+def _environment() -> Environment:
+    return Environment(
         loader=PackageLoader("dipstick.show", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -49,7 +75,6 @@ def render(report: Report, recording: Recorded | None = None) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("report.html.j2").render(_context(report, recording))
 
 
 def asset(name: str) -> Markup:
@@ -57,21 +82,28 @@ def asset(name: str) -> Markup:
     return Markup((files("dipstick.show") / "assets" / name).read_text(encoding="utf-8"))  # noqa: S704 - shipped with dipstick
 
 
-def script() -> Markup:
-    """Our own script: three files in one strict scope."""
-    parts = [asset(name) for name in SCRIPTS]
+def script(*, live: bool = False) -> Markup:
+    """Our own script: its files in one strict scope."""
+    parts = [asset(name) for name in (*SCRIPTS, *([LIVE_SCRIPT] if live else []))]
     return Markup("\n").join([Markup("(() => {"), *parts, Markup("})();")])
 
 
-def policy(*scripts: str) -> str:
-    """The page's Content-Security-Policy: nothing may be fetched, only these scripts may run."""
+def policy(*scripts: str, live: bool = False) -> str:
+    """The page's Content-Security-Policy: only these scripts may run; nothing may be fetched, live only from the server."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
     may_run = f"script-src {allowed}; " if allowed else ""
-    return f"default-src 'none'; {may_run}style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    fetched = "connect-src 'self'; " if live else ""
+    return f"default-src 'none'; {may_run}{fetched}style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def _context(report: Report, recording: Recorded | None) -> dict[str, Any]:
+def served_policy() -> str:
+    """The policy of every page that is served, as a header; no other page may frame it."""
+    scripts = (script(live=True), asset("vendor/uPlot.js"))
+    return policy(*scripts, live=True) + "; frame-ancestors 'none'"
+
+
+def _context(report: Report, recording: Recorded | None, live: Live | None) -> dict[str, Any]:
     drawn, found = _drawn(report), sections(report)
     return {
         "title": title(report),
@@ -87,32 +119,34 @@ def _context(report: Report, recording: Recorded | None) -> dict[str, Any]:
         "hollow": HOLLOW,
         "loop": _loop(report, recording),
         "bars": step_bars(report),
-        **_tracks(report, recording),
+        "live": live,
+        "start_s": 0.0 if recording is None else recording.start_unix_ns / 1e9,
+        **_tracks(report, recording, live),
     }
 
 
-def _tracks(report: Report, recording: Recorded | None) -> dict[str, Any]:
-    """The packed tracks and the scripts that draw them; a report without anything to draw has neither."""
+def _tracks(report: Report, recording: Recorded | None, live: Live | None) -> dict[str, Any]:
+    """The packed tracks and the scripts that draw them; a report without anything to draw has neither in a file."""
     style = asset("page.css")
+    is_live = live is not None
     if not report.tracks.gpus and not report.tracks.ranks:
+        ours = [script(live=True)] if is_live else []
+        nothing = dict.fromkeys(("tracks", "thinned", "library", "licence"), "")
         return {
-            "tracks": "",
-            "thinned": "",
-            "policy": policy(),
+            **nothing,
+            "policy": policy(*ours, live=is_live),
             "style": style,
-            "library": "",
-            "script": "",
-            "licence": "",
+            "script": Markup("").join(ours),
         }
     packed, thinned = page.data(report, recording)
-    library, ours = asset("vendor/uPlot.js"), script()
+    library, own = asset("vendor/uPlot.js"), script(live=is_live)
     return {
         "tracks": Markup(packed),  # noqa: S704 - base64
         "thinned": thinned,
-        "policy": policy(library, ours),
+        "policy": policy(library, own, live=is_live),
         "style": style + asset("vendor/uPlot.css"),
         "library": library,
-        "script": ours,
+        "script": own,
         "licence": asset("vendor/uPlot.LICENSE"),
     }
 

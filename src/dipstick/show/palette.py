@@ -78,6 +78,7 @@ _PHASES = (
     Ink("checkpoint", "checkpoint", "K", "#999933", "bright_green"),
     Ink("eval", "eval", "E", "#ddcc77", "bright_cyan"),
     Ink("cache_clear", "cache clear", "x", "#aa4499", "bright_magenta"),
+    Ink("transfer", "transfer", "T", "#aa3377", "bright_magenta", "waits for a copy to the device"),
     Ink("other", "other", "o", "#bbbbbb", "white"),
     Ink("teardown", "teardown", "t", "#666666", "bright_black"),
 )

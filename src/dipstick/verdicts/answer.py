@@ -27,7 +27,7 @@ IN_WORDS = {
     "generate": "generation", "weight_sync": "weight sync", "gather_wait": "waiting at the reward gather",
     "collective_wait": "waiting at other collectives", "logprobs": "log-probabilities", "cache_clear": "cache clears",
     "forward": "the training forward pass", "backward": "backward", "optimizer": "the optimizer", "eval": "evaluation",
-    "checkpoint": "checkpoints", "reward": "reward scoring",
+    "checkpoint": "checkpoints", "reward": "reward scoring", "transfer": "copies to the device",
 }  # fmt: skip
 
 

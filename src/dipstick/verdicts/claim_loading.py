@@ -21,6 +21,7 @@ from dipstick.verdicts.bill import phase_receipts
 from dipstick.verdicts.claim_mechanisms import transfers_force_waiting
 from dipstick.verdicts.claim_phases import NO_STEPS, known_phase
 from dipstick.verdicts.claims import claim_test
+from dipstick.verdicts.copies import spent_s
 from dipstick.verdicts.sql import select
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ def _copies(evidence: Evidence) -> Judged:
     """Clause: bus copies by the counters; without these, recorded copies cost at most the phases they lie in."""
     by_counters = transfers_force_waiting(evidence)
     found = holders(evidence)
-    ranks = [(t.rank, _spent_s(t, found), _length_s(t)) for t in evidence.findings.timelines if len(t.steps)]
+    ranks = [
+        (t.rank, spent_s(t, tuple(found), t.steps.t0, t.steps.t1), _length_s(t))
+        for t in evidence.findings.timelines
+        if len(t.steps)
+    ]
     if by_counters[0].word != "unconfirmed" or not found or not ranks:
         return by_counters
     _, spent, length = max(ranks, key=lambda row: float(row[1].sum() / row[2].sum()))
@@ -135,15 +140,6 @@ def before_first_phase(timeline: RankTimeline) -> IntArray:
     first = begins[np.searchsorted(begins, start)]
     waited: IntArray = np.where(named[at], 0, np.minimum(first, end) - start)
     return waited
-
-
-def _spent_s(timeline: RankTimeline, names: dict[str, tuple[int, int]]) -> FloatArray:
-    """Seconds of each step in these phases."""
-    start, end = timeline.steps.t0, timeline.steps.t1
-    times = np.unique(np.concatenate([start, end]))
-    until = timeline.phase_ns_until(times)[:, [phases.CODE[name] for name in names]].sum(axis=1)
-    spent: FloatArray = (until[np.searchsorted(times, end)] - until[np.searchsorted(times, start)]) / 1e9
-    return spent
 
 
 def holders(evidence: Evidence) -> dict[str, tuple[int, int]]:

@@ -6,13 +6,11 @@ hand-overs, or from the code (``--repo``); copies from the counters; waits from 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from dipstick.analysis.stats import percentile_interval, step_draws, wilson
 from dipstick.judgement import Reason, Receipt, Verdict
 from dipstick.model import STATES
 from dipstick.phases import WAIT_PHASES
@@ -20,10 +18,10 @@ from dipstick.verdicts import repo_facts
 from dipstick.verdicts.algebra import claim, measured, unconfirmed
 from dipstick.verdicts.bill import gpu_columns, gpu_seconds, of_gpu
 from dipstick.verdicts.claims import claim_test
+from dipstick.verdicts.copies import WEAK, bytes_receipts, mostly, recorded, share_of_lost
 from dipstick.verdicts.sql import select, within
 
 if TYPE_CHECKING:
-    from dipstick.analysis.stats import Estimate
     from dipstick.model import FloatArray
     from dipstick.model import Verdict as Word
     from dipstick.verdicts.claims import Judged
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 HOW_TO_TELL = (
     "dipstick explain RUN --repo PATH reads it from the training code; a recording made with hooks notes it"
 )
-STRONG, WEAK = 0.5, 0.2
 WORTH_NAMING = 0.02
 TENSOR_WORDS = ("Tensor", "cuda", "ndarray[cuda]")
 
@@ -130,7 +127,10 @@ def _gather_waits(evidence: Evidence) -> Judged:
 
 @claim_test
 def transfers_force_waiting(evidence: Evidence) -> Judged:
-    """Bus transfers (PCIe or NVLink at 5 GiB/s or more without SM work) take the time in which no work is done."""
+    """Bus transfers (PCIe or NVLink at 5 GiB/s or more without SM work) take the time in which no work is done.
+
+    Without counters the program's own spans of the phase transfer count, beside waits and time in no phase.
+    """
     return evidence.once("transfers", _transfers)
 
 
@@ -138,29 +138,17 @@ def _transfers(evidence: Evidence) -> Judged:
     gpus = [gpu for gpu in evidence.findings.gpus if gpu.used]
     if not gpus or any(gpu.states.method != "counters" for gpu in gpus):
         because = "a host-to-device copy reads 100 % utilization like work does; SM and PCIe counters were not recorded"
-        return unconfirmed(
-            Reason.MISSING_SIGNAL,
-            because,
-            "read GPM (Hopper or newer) or DCGM profiling fields beside utilization",
-        ), ()
+        fix = "read GPM (Hopper or newer) or DCGM profiling fields beside utilization"
+        return recorded(evidence) or (unconfirmed(Reason.MISSING_SIGNAL, because, fix), ())
     copying, idle = _per_step(evidence)
     if not len(copying):
         return unconfirmed(Reason.MISSING_SIGNAL, "no steps were recorded"), ()
     lost = float(copying.sum() + idle.sum())
-    share = _share(evidence, copying, idle)
-    bus = _busiest_bus(evidence)
+    share = share_of_lost(evidence, copying, idle)
+    bus = (*_busiest_bus(evidence), *bytes_receipts(evidence))
     text = f"{copying.sum():.1f} of {lost:.0f} GPU-seconds without work are bus copies ({100 * share.value:.1f} %, at most {100 * share.high:.0f} %)"
     because = "; ".join([text, *(receipt.text for receipt in bus)])
-    return measured(_mostly(share), because, share, len(copying)), (*_copy_receipts(evidence), *bus)
-
-
-def _mostly(share: Estimate) -> Word:
-    """Half of it and more, a fifth and more, or less."""
-    if share.low >= STRONG:
-        return "yes"
-    if share.high < WEAK:
-        return "no"
-    return "partially" if share.value >= WEAK else "unconfirmed"
+    return measured(mostly(share), because, share, len(copying)), (*_copy_receipts(evidence), *bus)
 
 
 def _copy_receipts(evidence: Evidence) -> tuple[Receipt, ...]:
@@ -197,16 +185,6 @@ def _per_step(evidence: Evidence) -> tuple[FloatArray, FloatArray]:
             for name in ("idle", "spinning", "waiting_or_bus_copy")
         )
     return copying, idle
-
-
-def _share(evidence: Evidence, copying: FloatArray, idle: FloatArray) -> Estimate:
-    """Share of the time without work, by a bootstrap of steps; with no copy at all, Wilson's bound on the steps that had one."""
-    if not copying.any():
-        return replace(wilson(0, len(copying)), value=0.0, low=0.0)
-    draws = step_draws(evidence.rng(6), len(copying), 999)
-    sums = copying[draws].sum(axis=1)
-    shares = sums / np.maximum(sums + idle[draws].sum(axis=1), 1e-12)
-    return percentile_interval(float(copying.sum() / (copying.sum() + idle.sum())), shares)
 
 
 def _busiest_bus(evidence: Evidence) -> tuple[Receipt, ...]:

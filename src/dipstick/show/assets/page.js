@@ -8,25 +8,44 @@ const MANY = (n) => n.toLocaleString("en-US");
 
 class Page {
   constructor(data) {
-    this.data = data;
-    this.head = data.head;
     this.root = document.getElementById("tracks");
     this.said = document.getElementById("picked");
     this.range = document.getElementById("range");
     this.receipts = [];
-    this.tracks = new Tracks(this.root, data);
-    this.lines();
-    this.stateLanes();
-    this.phaseLanes();
-    this.jobLanes();
-    this.eventLanes();
+    this.tracks = new Tracks(this.root, data.head);
+    this.open(data);
     this.buttons();
-    this.verdicts();
+    this.verdicts(document.querySelectorAll(".card"));
     this.keys();
     this.root.addEventListener("view", (e) => this.tell(e.detail));
     this.tell(this.tracks.view);
     this.tracks.draw();
     document.documentElement.dataset.ready = "yes";
+  }
+
+  // Puts the tracks of some data on the page.
+  open(data) {
+    this.data = data;
+    this.head = data.head;
+    this.starts = this.phases = null;
+    this.lines();
+    this.stateLanes();
+    this.phaseLanes();
+    this.jobLanes();
+    this.eventLanes();
+    this.chips();
+  }
+
+  // The same for more data of the same recording; what the reader has in view stays there. `later`: by how many seconds
+  // t = 0 has moved forward.
+  take(data, later) {
+    const lane = this.phases ? this.phases.lane : 0;
+    this.root.style.minHeight = `${this.root.offsetHeight}px`; // or the page would jump while it has no tracks
+    this.tracks.take(data.head, later, () => this.open(data));
+    this.root.style.minHeight = "";
+    if (this.phases && lane < this.phases.names.length) this.phases.lane = lane;
+    document.getElementById("near").hidden = !this.head.typical;
+    this.tell(this.tracks.view);
   }
 
   // What was clicked: a heading and facts, always as text.
@@ -208,7 +227,13 @@ class Page {
     near.addEventListener("click", () => this.tracks.zoom(...this.head.typical));
     document.getElementById("before").addEventListener("click", () => this.receipt(-1));
     document.getElementById("after").addEventListener("click", () => this.receipt(1));
+  }
+
+  chips() {
     const list = document.getElementById("gpus");
+    if (list.dataset.gpus === JSON.stringify(this.head.gpus)) return;
+    list.dataset.gpus = JSON.stringify(this.head.gpus);
+    list.replaceChildren();
     this.head.gpus.forEach((g, i) => {
       const chip = document.createElement("button"), dot = document.createElement("i");
       dot.style.background = LINES[i % LINES.length];
@@ -235,13 +260,12 @@ class Page {
 
   // --- verdicts and their receipts ---
 
-  verdicts() {
-    for (const card of document.querySelectorAll(".card")) {
+  verdicts(cards) {
+    for (const card of cards) {
       const places = [...card.querySelectorAll("button[data-t0]")];
       places.forEach((button, i) => button.addEventListener("click", (e) => { e.stopPropagation(); this.show(card, places, i); }));
       const first = card.querySelector("button.show");
       if (!first) continue;
-      card.classList.add("leads");
       first.addEventListener("click", (e) => { e.stopPropagation(); this.show(card, places, 0); });
       card.addEventListener("click", (e) => {
         if (e.target.closest("details, summary, button, a, code") || String(getSelection())) return;
@@ -312,11 +336,12 @@ class Page {
 async function start() {
   const said = document.getElementById("picked");
   try {
-    new Page(await unpack(document.getElementById("data").textContent));
+    return new Page(await unpack(document.getElementById("data").textContent));
   } catch (error) {
     said.textContent = `This browser can't draw the tracks (${error.message}); the tables below hold the same numbers.`;
     console.error(error);
+    return null;
   }
 }
 
-start();
+const started = document.getElementById("data") ? start() : Promise.resolve(null);

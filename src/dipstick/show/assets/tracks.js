@@ -16,21 +16,55 @@ function clock(t) {
 }
 
 class Tracks {
-  constructor(root, data, onPick) {
+  constructor(root, head) {
     this.root = root;
-    this.head = data.head;
-    this.onPick = onPick;
     this.plots = [];
     this.marks = [];
-    this.whole = [Math.min(0, this.head.window[0]), Math.max(this.head.seconds, this.head.window[1], 0.001)];
-    this.view = this.head.window[1] > this.head.window[0] ? [...this.head.window] : [...this.whole];
+    this.span(head);
+    this.view = this.all();
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.theme = this.dark.matches ? THEMES.dark : THEMES.light;
     this.dark.addEventListener("change", () => this.dress(this.dark.matches ? "dark" : "light"));
     this.shown = new Set(this.head.gpus.map((_, i) => i).slice(0, 8));
+    addEventListener("pointerdown", () => { this.isHeld = true; }, true);
+    for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => { this.isHeld = false; }, true);
     new ResizeObserver(() => this.resize()).observe(root);
     addEventListener("beforeprint", () => { this.dress("light"); this.resize(680); });
     addEventListener("afterprint", () => { this.dress(this.dark.matches ? "dark" : "light"); this.resize(); });
+  }
+
+  span(head) {
+    this.head = head;
+    this.whole = [Math.min(0, head.window[0]), Math.max(head.seconds, head.window[1], 0.001)];
+  }
+
+  all() {
+    return this.head.window[1] > this.head.window[0] ? [...this.head.window] : [...this.whole];
+  }
+
+  // Other data: the tracks are built anew under the same view. One that showed all shows all, one at the end stays at the end,
+  // any other stays where it is; so do the cursor, the marks and which GPUs are hidden.
+  take(head, later, build) {
+    const [a, b] = this.view.map((t) => t - later), was = this.all(), end = this.whole[1] - later;
+    const cursors = this.plots.map(({ plot }) => plot.cursor.left), hidden = new Set(this.head.gpus.filter((_, i) => !this.shown.has(i)).map((g) => g.label));
+    const isAll = Math.abs(this.view[0] - was[0]) < 1e-3 && Math.abs(this.view[1] - was[1]) < 1e-3, isAtEnd = b >= end - 1e-3;
+    const isSame = JSON.stringify(head.gpus) === JSON.stringify(this.head.gpus);
+    for (const { plot, watch } of this.plots) { watch.disconnect(); plot.destroy(); }
+    this.plots = [];
+    this.root.replaceChildren();
+    this.span(head);
+    if (!isSame) this.shown = new Set(head.gpus.map((_, i) => i).filter((i) => !hidden.has(head.gpus[i].label)).slice(0, 8));
+    this.view = isAll ? this.all() : isAtEnd ? [this.whole[1] - (b - a), this.whole[1]] : [a, b];
+    this.marks = this.marks.map((mark) => mark.map((t) => t - later));
+    build();
+    this.draw();
+    const left = cursors.find((x) => x >= 0);
+    if (left !== undefined) requestAnimationFrame(() => { for (const { plot } of this.plots) plot.setCursor({ left, top: 8 }, true, false); });
+  }
+
+  // Once no mouse button is down: a drag must not lose the plot that it began on.
+  async idle() {
+    while (this.isHeld) await new Promise((done) => { addEventListener("pointerup", done, { once: true }); addEventListener("blur", done, { once: true }); });
   }
 
   dress(name) {
@@ -85,10 +119,11 @@ class Tracks {
     }, own.data, figure);
     const track = { plot, height, data: own.refresh, seen: true, stale: false };
     this.plots.push(track);
-    new IntersectionObserver(([entry]) => { // what is out of sight is drawn when it comes into sight
+    track.watch = new IntersectionObserver(([entry]) => { // what is out of sight is drawn when it comes into sight
       track.seen = entry.isIntersecting;
       if (track.seen && track.stale) this.draw();
-    }, { rootMargin: "200px" }).observe(figure);
+    }, { rootMargin: "200px" });
+    track.watch.observe(figure);
     this.listen(plot, pick);
     return plot;
   }

@@ -1,0 +1,115 @@
+"""Metrics as JSON lines: verl's file logger (``{"step": 1, "data": {…}}``) and prime-rl's FileMonitor (``step``, ``time``)."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+from dipstick.errors import ImportFormatError
+from dipstick.importers.chunks import chunks
+from dipstick.importers.rl_text import PIECE
+from dipstick.importers.step_rows import StepRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from dipstick.importers.base import Head, Sink
+    from dipstick.importers.options import Options
+
+FORMAT: Final = "rl-jsonl"
+NAME: Final = "verl file logger, prime-rl metrics (JSON lines with step and data, or step and time)"
+
+_EPOCH_S: Final = (1e9, 4.1e9)
+"""Unix seconds between 2001 and 2099."""
+_LARGEST: Final = 2**63
+
+
+def sniff(head: Head) -> float:
+    """The first line is such an object."""
+    if head.is_dir or not head.lines or not head.text.lstrip().startswith("{"):
+        return 0.0
+    first = _object(head.lines[0])
+    if first is None or step_of(first) is None:
+        return 0.0
+    return (
+        0.9
+        if isinstance(first.get("data"), dict) or (time_of(first) is not None and "name" not in first)
+        else 0.0
+    )
+
+
+def _object(line: str | bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def step_of(row: dict[str, Any]) -> int | None:
+    """The step number, None if there is none that can be one."""
+    step = row.get("step")
+    is_number = (
+        isinstance(step, int | float)
+        and not isinstance(step, bool)
+        and isfinite(min(max(step, -_LARGEST), _LARGEST))
+    )
+    return (
+        int(step) if is_number and step is not None and 0 <= step < _LARGEST and int(step) == step else None
+    )
+
+
+def time_of(row: dict[str, Any]) -> int | None:
+    """Nanoseconds of its Unix time."""
+    at = row.get("time")
+    if isinstance(at, bool) or not isinstance(at, int | float) or not _EPOCH_S[0] <= at < _EPOCH_S[1]:
+        return None
+    return round(at * 1e9)
+
+
+def numbers(row: dict[str, Any]) -> dict[str, float]:
+    """Finite numbers among its members."""
+    found = ((key, float(value)) for key, value in row.items()
+             if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**1000)  # fmt: skip
+    return {key: value for key, value in found if isfinite(value) and len(key) <= 300}  # noqa: PLR2004 - a key
+
+
+def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - every importer is given them
+    """Read every line; times are prime-rl's own, verl's are the sum of the steps.
+
+    Raises:
+        ImportFormatError: No line is such a row.
+    """
+    rows: StepRows | None = None
+    stamped = False
+    for row in _rows(path, sink):
+        if rows is None:
+            stamped = time_of(row) is not None
+            sink.clock("unix" if stamped else "relative")
+            rows = StepRows(sink, stamped=stamped)
+        inner = row.get("data")
+        values = numbers(
+            inner if isinstance(inner, dict) else {k: v for k, v in row.items() if k not in {"step", "time"}}
+        )
+        rows.add(step_of(row), values, t_ns=time_of(row))
+    if rows is None:
+        raise ImportFormatError("no line is a row of metrics.", where=str(path),
+                                fix='Rows are {"step": 1, "data": {…}} (verl) or {"step": 1, "time": …} (prime-rl).')  # fmt: skip
+    rows.close()
+
+
+def _rows(path: Path, sink: Sink) -> Iterator[dict[str, Any]]:
+    """Objects that have a step; others are counted."""
+    for data, done in chunks(
+        path, size=PIECE, damage=lambda why: sink.note("warning", f"{sink.file}: {why}")
+    ):
+        for line in data.split(b"\n"):
+            row = _object(line) if line.strip() else None
+            if row is not None and step_of(row) is not None:
+                yield row
+            elif line.strip():
+                sink.saw(1)
+                sink.drop("no JSON object with a step on the line", 1)
+        sink.progress(done)

@@ -1,0 +1,156 @@
+"""Console logs of OpenRLHF, SkyRL, NeMo-RL, slime and prime-rl: rows of numbers, and timers with a time stamp."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from dipstick.errors import ImportFormatError
+from dipstick.importers.rl_lines import SNIFF, Said, said
+from dipstick.importers.rl_text import Line, looks_like, read_lines
+from dipstick.importers.step_rows import StepRows
+from dipstick.importers.timings import EVENTS, binding_of, timing_of
+from dipstick.phases import CONTAINER, STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from dipstick.importers.base import Head, Sink
+    from dipstick.importers.options import Options
+
+FORMAT: Final = "rl-log"
+NAME: Final = "console log of OpenRLHF, SkyRL, NeMo-RL, slime or prime-rl"
+
+_BATCH: Final = 20_000
+
+
+def sniff(head: Head) -> float:
+    """One of their lines at the head, or further into a log."""
+    return 0.8 if not head.is_dir and looks_like(head.path, head.text, SNIFF) else 0.0
+
+
+def read(path: Path, options: Options, sink: Sink) -> None:
+    """Read what the lines of the framework say that wrote most of the first thousand.
+
+    Raises:
+        ImportFormatError: No line says anything.
+    """
+    told = _told(path, sink, options)
+    first = [pair for pair, _ in zip(told, range(1000), strict=False)]
+    if not first:
+        raise ImportFormatError("no line of a framework that is known is in it.", where=str(path),
+                                fix="Known: OpenRLHF 'Global step N: {…}', SkyRL 'Finished: …, time cost', NeMo-RL '• Total step time', "
+                                    "slime 'perf N: {…}', prime-rl 'Step N | Time: …'.")  # fmt: skip
+    framework = Counter(one.framework for _, one in first).most_common(1)[0][0]
+    mine = [(line, one) for line, one in first if one.framework == framework]
+    stamped = sum(line.t_ns is not None for line, _ in mine) > len(mine) // 2
+    if stamped:
+        whole = all(line.second for line, _ in mine if line.t_ns is not None)
+        sink.clock("unix" if options.tz else "local", resolution_ns=10**9 * whole)
+    else:
+        sink.clock("relative")
+    log = _Log(sink, stamped=stamped)
+    for line, one in chain(first, told):
+        if one.framework == framework:
+            log.take(line, one)
+    log.close()
+
+
+def _told(path: Path, sink: Sink, options: Options) -> Iterator[tuple[Line, Said]]:
+    """Lines that say something; a line without a stamp has the last one's, for it was printed no earlier."""
+    last: int | None = None
+    for line in read_lines(path, sink, options.tz):
+        last = line.t_ns if line.t_ns is not None else last
+        one = said(line.text)
+        if one is not None:
+            yield (line if line.t_ns is not None else Line(line.text, last, line.second)), one
+
+
+class _Log:
+    """Puts the parts of each step together; timers with a stamp are spans as they are."""
+
+    def __init__(self, sink: Sink, *, stamped: bool) -> None:
+        self._sink = sink
+        self._stamped = stamped
+        self._rows = StepRows(sink, stamped=stamped)
+        self._step: int | None = None
+        self._values: dict[str, float] = {}
+        self._at: int | None = None
+        self._count = 0
+        self._spans: list[dict[str, object]] = []
+        self._timers: dict[str, int] = {}
+
+    def take(self, line: Line, one: Said) -> None:
+        """One thing that the log says."""
+        if one.kind in {"start", "end"}:
+            self._timer(line, one)
+            return
+        if one.kind == "step" or (one.step is not None and one.step != self._step):
+            self._flush()
+            self._step = one.step
+        self._values |= one.values
+        self._at = line.t_ns
+        if one.kind == "row":
+            self._flush()
+
+    def _timer(self, line: Line, one: Said) -> None:
+        """A timer's end, measured where it is stamped; without a stamp its seconds belong to the step at hand."""
+        timing = timing_of(one.name)
+        is_step = timing is not None and (timing.phase == STEP or one.name == "perf/train_time")
+        if one.kind == "start":
+            return
+        if self._stamped and line.t_ns is not None:
+            self._measured(line.t_ns, one)
+        else:
+            self._values |= one.values
+        if is_step:
+            if not self._stamped:
+                self._step = self._count + 1
+                self._flush()
+            self._count += 1
+
+    def _measured(self, end_ns: int, one: Said) -> None:
+        """[stamp - seconds, stamp]."""
+        self._sink.saw(1)
+        timing = timing_of(one.name)
+        phase = timing.phase if timing is not None and timing.phase not in {CONTAINER, STEP} else None
+        name = timing.name if timing is not None else one.name.rpartition("/")[2]
+        self._timers[one.name] = self._timers.get(one.name, 0) + 1
+        self._spans.append({
+            "rank": 0, "t0_ns": end_ns - round(min(one.values[one.name], 1e7) * 1e9), "t1_ns": end_ns, "phase": phase,
+            "name": name, "step": self._count + 1, "origin": "measured",
+        })  # fmt: skip
+        if len(self._spans) >= _BATCH:
+            self._write()
+
+    def _flush(self) -> None:
+        values, self._values = self._values, {}
+        if values:
+            self._rows.add(self._step, values, t_ns=self._at)
+
+    def _write(self) -> None:
+        spans, self._spans = self._spans, []
+        if not spans:
+            return
+        frame = pl.DataFrame(spans, schema_overrides={"rank": pl.Int32, "t0_ns": pl.Int64, "t1_ns": pl.Int64, "phase": pl.String,
+                                                      "step": pl.Int64}, infer_schema_length=None)  # fmt: skip
+        self._sink.rows("spans", frame)
+        marked = frame.filter(pl.col("phase").is_in(list(EVENTS)))
+        self._sink.rows(
+            "events",
+            marked.select("rank", pl.col("phase").replace(EVENTS).alias("name"), "t0_ns", "t1_ns", "step"),
+        )
+
+    def close(self) -> None:
+        """Write what is left; say which spans were measured."""
+        self._flush()
+        self._write()
+        self._rows.close()
+        if self._timers:
+            self._sink.bind(*(b for name in self._timers if (b := binding_of(name)) is not None))
+            self._sink.note("info", f"{self._sink.file}: {sum(self._timers.values()):,} timers end with a time stamp: their spans are measured "
+                            "(stamp minus seconds), in the driver only")  # fmt: skip

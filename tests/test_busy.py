@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,8 +106,9 @@ def test_shares_are_exclusive_and_add_up(activities: list[tuple[int, int, int]])
     for kind, column in enumerate(COLUMNS):
         expected = [100 * sum(t // 4 == window for t in exclusive[kind]) / 4 for window in range(13)]
         assert rows[column].to_list() == pytest.approx(expected)
-    total = sum(rows[column] for column in COLUMNS)
-    assert total.to_list() == pytest.approx(rows["gr_active_pct"].to_list())
+    assert rows.select(pl.sum_horizontal(COLUMNS)).to_series().to_list() == pytest.approx(
+        rows["gr_active_pct"].to_list()
+    )
     facts = device.facts()
     assert facts["busy_s"] == pytest.approx(sum(facts[f"{c.removesuffix('_pct')}_s"] for c in COLUMNS))
     assert facts["busy_s"] == pytest.approx(len(left) / 4000)

@@ -198,7 +198,10 @@ def test_which_gpu_a_ranks_device_is(
     tmp_path: Path, rank: int | None, device: int, cards: int, gpu: int, host: str
 ) -> None:
     """Ordinals count visible devices: ranks that each see one GPU are kept apart, and so are nodes; it is said."""
-    header = {"distributedInfo": {"rank": rank}, "deviceProperties": [{"name": "H200"}] * cards}
+    header: dict[str, Any] = {
+        "distributedInfo": {"rank": rank},
+        "deviceProperties": [{"name": "H200"}] * cards,
+    }
     found = read_path(trace(tmp_path / "a.json", [kernel(0, 1, device=device)], **header))
     rows = found.tables["gpu_counters"]
     assert (rows["gpu"][0], str(rows["host"][0])) == (gpu, host)

@@ -17,13 +17,12 @@ from dipstick.importers.annotations import phase_of, step_of
 from dipstick.importers.binding import Binding, check_bound
 from dipstick.importers.busy import COMM, COPY_BUS, COPY_DEVICE, WORK, Device, extent, is_communication
 from dipstick.importers.gpu_trace import MOST_NAMES, Origin, write_devices
-from dipstick.importers.json_events import TraceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dipstick.importers.base import Head, Sink
-    from dipstick.importers.json_events import Event
+    from dipstick.importers.json_events import Event, TraceFile
     from dipstick.importers.options import Options
 
 FORMAT: Final = "kineto"
@@ -142,6 +141,8 @@ def read(path: Path, options: Options, sink: Sink) -> None:
     Raises:
         ImportFormatError: It has no events, or none that is a GPU activity or a range.
     """
+    from dipstick.importers.json_events import TraceFile  # noqa: PLC0415 - msgspec, only where a trace is read
+
     del options
     trace = TraceFile(path, lambda text: sink.note("warning", f"{sink.file}: {text}"))
     reading = _Reading()

@@ -73,6 +73,14 @@ choose(path).read(path, Options(), sink)
 assert sum(rows) > 6_000_000, sum(rows)
 """
 
+LOAD_HTA = """
+import sys, logging
+logging.disable(logging.CRITICAL)
+from hta.trace_analysis import TraceAnalysis
+TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir="")
+"""
+"""Loading alone: no analysis of HolisticTraceAnalysis is asked for."""
+
 SPINE = """
 import sys
 from dipstick.analysis.pipeline import analyse
@@ -276,6 +284,28 @@ def bench_import() -> Iterable[Result]:
     )
 
 
+def bench_kineto() -> Iterable[Result]:
+    """A Kineto trace of half a gigabyte, beside HolisticTraceAnalysis's loading it (DIPSTICK_BENCH_HTA: a Python that has it)."""
+    hta = os.environ.get("DIPSTICK_BENCH_HTA")
+    if hta is None:
+        raise SystemExit(
+            "kineto: DIPSTICK_BENCH_HTA=PYTHON, with HolisticTraceAnalysis and pandas<3 installed"
+        )
+    for steps in (55, 275):
+        key = hashlib.sha256((HERE / "kineto_trace.py").read_bytes()).hexdigest()[:12]
+        path = Path(tempfile.gettempdir()) / f"dipstick-bench-{key}-{steps}.pt.trace.json"
+        if not path.exists():
+            measure([PYTHON, str(HERE / "kineto_trace.py"), str(path), str(steps)])
+        what = f"`dipstick import` of a Kineto trace of {path.stat().st_size / 1e6:.0f} MB, {steps * 6202 / 1e6:.2f} M events"
+        out = str(path.with_suffix(".run"))
+        command = [PYTHON, "-m", "dipstick", "import", str(path), "-o", out, "--force", "--quiet"]
+        theirs = [hta, "-c", LOAD_HTA, str(path)]
+        yield compare(
+            what, command, "HolisticTraceAnalysis 0.5.0 loads it", theirs,
+            rounds=2, ratio_limit=0.2, peak_limit_mib=512,
+        )  # fmt: skip
+
+
 def bench_peers() -> Iterable[Cost]:
     """A span of ours beside those of others; needs an interpreter that has them (DIPSTICK_BENCH_PEERS)."""
     found = peer_cost.measure(os.environ.get("DIPSTICK_BENCH_PEERS", PYTHON), rounds=100)
@@ -304,6 +334,7 @@ BENCHES: dict[str, Callable[[], Iterable[Result | Cost]]] = {
     "sample": bench_sample,
     "reader": bench_reader,
     "import": bench_import,
+    "kineto": bench_kineto,
     "day": bench_day,
     "probe": bench_probe,
     "peers": bench_peers,

@@ -155,7 +155,7 @@ class GpuStates:
     util_mean_pct: float | None
     used: bool
     idle_power_w: float | None = None
-    method: Literal["counters", "power", "utilization"] = "utilization"
+    method: Literal["counters", "trace", "power", "utilization"] = "utilization"
 
     @property
     def busy_s(self) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dipstick.analysis.intervals import Cuts, between, indicator, lay
+from dipstick.analysis.telemetry import TRACED
 from dipstick.model import STATES
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ IDLE_POWER_PERCENTILE = 1.0
 IDLE_POWER_FACTOR = 1.15
 PLATEAU_OF_PEAK = 0.6
 UTIL_FULL_PCT = 95.0
+TRACED_AS = {
+    "kernel_work_pct": "compute", "copy_device_pct": "copying_device", "copy_bus_pct": "copying_bus",
+    "comm_alone_pct": "waiting_or_bus_copy",
+}  # fmt: skip
 MEM_UTIL_QUIET_PCT = 5.0
 """A pinned host-to-device copy reads 2 % at idle power on an H200, more where memory is slower; a wait reads 0,
 and at full utilization and idle power our runs hold nothing in between (docs/states.md)."""
@@ -76,7 +81,7 @@ class StateSeries:
     code: CodeArray
     memory_bound: Mask
     idle_power_w: float | None
-    method: Literal["counters", "power", "utilization"]
+    method: Literal["counters", "trace", "power", "utilization"]
 
     def rate(self, state: int) -> FloatArray:
         """Per window, the share of time in one state; over all states the rates add up to 1."""
@@ -128,6 +133,9 @@ def classify(signals: Signals, context: Context, *, understood: bool = True) -> 
         copying = _inside(signals.windows, *context.copies)
         by_counters, bound = _by_counters(signals, active, waiting, copying)
         code = np.where(profiled, by_counters, code).astype(np.uint8)
+    traced = ~np.isnan(signals.counters[TRACED])
+    if traced.any():
+        code = np.where(traced, _by_trace(signals, waiting), code).astype(np.uint8)
     code[np.isnan(active)] = CODE["unknown"]
     code[active == 0] = CODE["idle"]
     return StateSeries(
@@ -136,7 +144,7 @@ def classify(signals: Signals, context: Context, *, understood: bool = True) -> 
         code,
         bound & profiled,
         power,
-        _method(profiled, power, understood=understood),
+        "trace" if traced.any() else _method(profiled, power, understood=understood),
     )
 
 
@@ -191,6 +199,18 @@ def _by_counters(s: Signals, active: FloatArray, waiting: Mask, copying: Mask) -
         CODE["compute"],
     ).astype(np.uint8)
     return code, memory & (code == CODE["compute"])
+
+
+def _by_trace(s: Signals, waiting: Mask) -> CodeArray:
+    """From a trace of every kernel and copy: what ran for most of the window's busy time.
+
+    A communication kernel that runs alone moves data or waits for its peers; a trace of one rank can't say which.
+    """
+    shares = np.stack([s.counters[name] for name in TRACED_AS])
+    most = np.nan_to_num(shares).argmax(axis=0)
+    code: CodeArray = np.asarray([CODE[name] for name in TRACED_AS.values()], np.uint8)[most]
+    code[(code == CODE["waiting_or_bus_copy"]) & waiting] = CODE["spinning"]
+    return code
 
 
 def _lasting(mask: Mask) -> Mask:

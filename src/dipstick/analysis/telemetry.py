@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 COUNTERS: tuple[str, ...] = (
     "gr_active_pct", "sm_active_pct", "tensor_active_pct", "dram_active_pct",
     "pcie_rx_mib_s", "pcie_tx_mib_s", "nvlink_rx_mib_s", "nvlink_tx_mib_s",
+    "kernel_work_pct", "copy_device_pct", "copy_bus_pct", "comm_alone_pct",
 )  # fmt: skip
+TRACED: str = "kernel_work_pct"
+"""The counter that is there where a window comes from a trace of every kernel: its clock is the kernels' own."""
 POLLED: tuple[str, ...] = ("mem_util_pct", "power_w", "sm_mhz")
 
 LAGS_NS = range(0, 320_000_000, 20_000_000)
@@ -190,7 +193,12 @@ def _window(rows: pl.DataFrame, t: IntArray) -> int:
 
 def _in_step(profile: pl.DataFrame, util: Series) -> tuple[pl.DataFrame, int]:
     """Counter rows that have a window, moved back by the lag at which they agree best with utilization."""
-    usable = profile.filter(pl.col("window_ns").is_not_null() & pl.col("sm_active_pct").is_not_null())
+    traced = pl.col(TRACED).is_not_null()
+    usable = profile.filter(
+        pl.col("window_ns").is_not_null() & (pl.col("sm_active_pct").is_not_null() | traced)
+    )
+    if usable[TRACED].null_count() < usable.height:
+        return usable, 0
     some = usable.head(LAG_WINDOWS)
     column = "gr_active_pct" if some["gr_active_pct"].null_count() < some.height else "sm_active_pct"
     t1, reference = some["t_ns"].to_numpy(), _floats(some, column)
@@ -227,7 +235,9 @@ def _classification_windows(util: Series, usable: pl.DataFrame) -> tuple[Series,
     rest = _outside(util, t0, t1)
     at0, at1 = np.concatenate([t0, rest.t0]), np.concatenate([t1, rest.t1])
     mean = util.mean_over(t0, t1)
-    share = np.concatenate([np.where(np.isnan(mean), _floats(usable, "gr_active_pct"), mean), rest.value])
+    engine = _floats(usable, "gr_active_pct")
+    exact = np.isnan(mean) | usable[TRACED].is_not_null().to_numpy()
+    share = np.concatenate([np.where(exact, engine, mean), rest.value])
     order = np.argsort(at0, kind="stable")
     order = order[~np.isnan(share[order])]
     columns = {

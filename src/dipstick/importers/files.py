@@ -15,6 +15,7 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers.account import Account
 from dipstick.importers.base import HOST, Head, Sink
 from dipstick.importers.binding import check_bound
+from dipstick.importers.gpu_trace import check_apart
 from dipstick.importers.options import Options
 from dipstick.importers.place import Place, place
 from dipstick.importers.registry import choose, sniff
@@ -190,6 +191,7 @@ def _import(
                 where=", ".join(account.file for account in accounts),
                 fix="Import it together with what has times: nvidia-smi's CSV, a .wandb file, W&B's system metrics.",
             )
+        check_apart(accounts)
         places = place(accounts, options)
         notes = _leave_out(accounts, writers)
         _finish(accounts, places, writers)

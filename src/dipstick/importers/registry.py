@@ -35,6 +35,8 @@ IMPORTERS: Final = (
     "hf_log",
     "trackio",
     "mlflow",
+    "kineto",
+    "nsight",
     "generic",
     "table_csv",
 )

@@ -50,6 +50,11 @@ TABLES: Final[dict[str, Schema]] = {
         "pcie_rx_mib_s": pl.Float32,
         "nvlink_rx_mib_s": pl.Float32,
         "nvlink_tx_mib_s": pl.Float32,
+        # exclusive shares of the window, from a trace of every kernel and copy; together `gr_active_pct`
+        "kernel_work_pct": pl.Float32,
+        "copy_device_pct": pl.Float32,
+        "copy_bus_pct": pl.Float32,
+        "comm_alone_pct": pl.Float32,
         **_CLOCK,
     },
     "gpu_process": {

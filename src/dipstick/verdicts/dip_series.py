@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dipstick.model import Series as SeriesName
     from dipstick.verdicts.evidence import Evidence
 
-HOLLOW_KNOWN = ("counters", "power")
+HOLLOW_KNOWN = ("counters", "trace", "power")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def _telemetry(findings: Findings) -> Iterator[Missing]:
         )  # fmt: skip
         return
     used = [gpu for gpu in findings.gpus if gpu.used] or list(findings.gpus)
-    blind = all(gpu.states.method != "counters" for gpu in used)
+    blind = all(gpu.states.method not in {"counters", "trace"} for gpu in used)
     if blind:
         yield Missing(
             "SM, DRAM and PCIe counters (GPM or DCGM)", "telling work from waiting and from bus copies for certain",

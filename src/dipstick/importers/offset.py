@@ -1,0 +1,216 @@
+"""Where the clock of a training log lies on the clock of the telemetry, found from the data, or why it can't be.
+
+At every lag the telemetry is explained by where in its step each sample lies (a free profile, one level a bin) and by
+one level before and one after the run. The lag of least squared error is the offset. Steps repeat, so a lag that is off by whole
+steps fits nearly as well: blocks of telemetry are resampled, and unless at least ``SURE`` of the draws agree on one
+peak, the answer is no. ``docs/statistics.md`` has the simulation behind the numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dipstick.model import FloatArray, IntArray
+
+SURE: Final = 0.95
+"""Share of draws that must agree on one peak; also the level of the interval."""
+
+BINS: Final = 12
+"""Levels a step: half of them counted from its start, half from its end, as what varies in length lies between."""
+
+FEWEST_STEPS: Final = 8
+"""With fewer steps the telemetry is not asked (methods: regression needs 8)."""
+
+MOST_LAGS: Final = 3000
+MOST_SAMPLES: Final = 4000
+DRAWS: Final = 500
+BLOCK_STEPS: Final = 2.0
+OVERLAP: Final = 0.9
+"""At least this share of the shorter of run and telemetry must lie in the other."""
+
+CLEAR: Final = 0.02
+"""The profile must take at least this share of the variance more than the median lag does, or there is nothing to see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Telemetry of one run.
+
+    Attributes:
+        t_s: Stamps, at the end of each sample's window, on the clock to place on, rising; seconds, shape (n,).
+        values: Utilization in percent, NaN where missing, shape (n, GPUs).
+        window_s: What each sample averages over, back from its stamp.
+    """
+
+    t_s: FloatArray
+    values: FloatArray
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """What was found.
+
+    Attributes:
+        offset_s: To add to the log's times; None: it can't be told.
+        low_s: Lower end of the 95 % interval; NaN if not told.
+        high_s: Upper end.
+        share: Share of draws that agree on the best peak.
+        others: Offsets of the other peaks that some draws prefer, likeliest first.
+        why: Why it can't be told; empty if it can.
+    """
+
+    offset_s: float | None
+    low_s: float = float("nan")
+    high_s: float = float("nan")
+    share: float = 0.0
+    others: tuple[float, ...] = ()
+    why: str = ""
+
+
+def estimate(series: Series, edges_s: FloatArray, *, slack_s: float = 0.0, seed: int = 0) -> Offset:
+    """Estimate the offset between a log's clock and the telemetry's.
+
+    Args:
+        series: The telemetry.
+        edges_s: Step edges on the log's clock: step k lies in [k, k + 1); rising, shape (steps + 1,).
+        slack_s: How far any edge may be off (parts that no timer saw); the interval is never narrower on either side.
+        seed: Of the resampling.
+
+    Returns:
+        The offset with its interval, or the reason for none.
+    """
+    steps = len(edges_s) - 1
+    if steps < FEWEST_STEPS:
+        return Offset(None, why=f"{steps} steps are too few ({FEWEST_STEPS} are needed)")
+    thin = _thinned(series)
+    if not len(thin.t_s):
+        return Offset(None, why="the telemetry has no utilization")
+    lags = _lags(thin.t_s, edges_s)
+    if len(lags) < 3:  # noqa: PLR2004 - a profile needs neighbours
+        return Offset(None, why="telemetry and log hardly overlap at any offset")
+    errors = np.stack([_errors(thin, edges_s + lag) for lag in lags])
+    total = errors.sum(axis=1)
+    if np.median(total) - total.min() < CLEAR * _spread(thin.values):
+        return Offset(
+            None,
+            why="utilization does not follow the steps at any offset (it hardly varies, or is sampled too coarsely)",
+        )
+    picked = _draws(errors, thin.t_s, edges_s, np.random.default_rng(seed))
+    return _judge(lags, total, picked, edges_s, slack_s)
+
+
+def _judge(
+    lags: FloatArray, total: FloatArray, picked: IntArray, edges_s: FloatArray, slack_s: float
+) -> Offset:
+    """The peak that the draws agree on, or the peaks that they name."""
+    best = float(lags[int(np.argmin(total))])
+    half = 0.5 * float(np.median(np.diff(edges_s)))
+    chosen = lags[picked]
+    near = np.abs(chosen - best) < half
+    share = float(near.mean())
+    others = _peaks(chosen[~near], half)
+    if share < SURE:
+        return Offset(None, share=share, others=others, why=_ambiguous(best, others, share))
+    if best in (float(lags[0]), float(lags[-1])):
+        return Offset(
+            None,
+            share=share,
+            why="the best fit lies at the edge of what is possible: the log may reach beyond the telemetry",
+        )
+    grid = float(lags[1] - lags[0])
+    low, high = np.quantile(chosen[near], [(1 - SURE) / 2, (1 + SURE) / 2])
+    room = max(grid, slack_s)
+    return Offset(best, min(float(low), best) - room, max(float(high), best) + room, share, others)
+
+
+def _ambiguous(best: float, others: tuple[float, ...], share: float) -> str:
+    named = ", ".join(f"{other - best:+.1f} s" for other in others[:3])
+    return (
+        f"steps repeat, and several offsets fit: the best in {share:.0%} of draws, others at {named} from it"
+    )
+
+
+def _peaks(chosen: FloatArray, half: float) -> tuple[float, ...]:
+    """Centres of the groups of draws, largest group first."""
+    if not len(chosen):
+        return ()
+    ordered = np.sort(chosen)
+    groups = np.split(ordered, np.flatnonzero(np.diff(ordered) > half) + 1)
+    return tuple(float(np.median(group)) for group in sorted(groups, key=len, reverse=True))
+
+
+def _thinned(series: Series) -> Series:
+    """Rows with a value, averaged in runs if there are too many, on the middle of their windows."""
+    known = np.isfinite(series.values).any(axis=1) if len(series.values) else np.zeros(0, bool)
+    t_s, values = series.t_s[known] - series.window_s / 2, series.values[known]
+    many = -(-len(t_s) // MOST_SAMPLES) or 1
+    if many > 1:
+        whole = len(t_s) // many * many
+        t_s = t_s[:whole].reshape(-1, many).mean(axis=1)
+        values = (
+            np.ma.masked_invalid(values[:whole].reshape(-1, many, values.shape[1]))
+            .mean(axis=1)
+            .filled(np.nan)
+        )
+    return Series(t_s, values, series.window_s)
+
+
+def _lags(t_s: FloatArray, edges_s: FloatArray) -> FloatArray:
+    """Every offset at which enough of the shorter one lies in the other."""
+    run, seen = float(edges_s[-1] - edges_s[0]), float(t_s[-1] - t_s[0])
+    spare = (1 - OVERLAP) * min(run, seen)
+    low, high = sorted((float(t_s[0] - edges_s[0]), float(t_s[-1] - edges_s[-1])))
+    low, high = low - spare, high + spare
+    wanted = min(0.25, float(np.median(np.diff(edges_s))) / (2 * BINS))
+    return low + max(wanted, (high - low) / MOST_LAGS) * np.arange(
+        int((high - low) / max(wanted, (high - low) / MOST_LAGS)) + 1
+    )
+
+
+def _errors(series: Series, edges: FloatArray) -> FloatArray:
+    """Squared error of each sample at one lag, summed over the GPUs, shape (n,)."""
+    label = _places(series.t_s, edges)
+    error = np.zeros(len(label))
+    for column in series.values.T:
+        known = np.isfinite(column)
+        count = np.bincount(label[known], minlength=BINS + 2)
+        mean = np.bincount(label[known], column[known], BINS + 2) / np.maximum(count, 1)
+        error[known] += (column[known] - mean[label[known]]) ** 2
+    return error
+
+
+def _places(t_s: FloatArray, edges: FloatArray) -> IntArray:
+    """Bin of each sample: 0 before the run, 1 after it, then those of the step."""
+    at = np.searchsorted(edges, t_s, side="right") - 1
+    inside = (at >= 0) & (at < len(edges) - 1)
+    step = np.clip(at, 0, len(edges) - 2)
+    since, until = t_s - edges[step], edges[step + 1] - t_s
+    width = float(np.median(np.diff(edges))) / BINS
+    nearest = np.clip(np.minimum(since, until) / width, 0, BINS // 2 - 1).astype(np.int64)
+    label = 2 + np.where(since <= until, nearest, BINS // 2 + nearest)
+    outside: IntArray = np.where(at < 0, 0, 1)
+    return np.where(inside, label, outside)
+
+
+def _draws(errors: FloatArray, t_s: FloatArray, edges_s: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Best lag of each draw of blocks of telemetry, each about two steps long (moving blocks keep what is dependent together)."""
+    n = len(t_s)
+    usual = float(np.median(np.diff(edges_s)))
+    distance = max(float(np.median(np.diff(t_s))), 1e-9)
+    size = int(np.clip(round(BLOCK_STEPS * usual / distance), 1, max(n // 4, 1)))
+    circle = np.concatenate([errors, errors[:, :size]], axis=1)
+    sums = np.cumsum(np.concatenate([np.zeros((len(errors), 1)), circle], axis=1), axis=1)
+    blocks = sums[:, size:][:, :n] - sums[:, :n]
+    weights = rng.multinomial(-(-n // size), np.full(n, 1 / n), size=DRAWS).astype(float)
+    picked: IntArray = np.argmin(blocks @ weights.T, axis=0)
+    return picked
+
+
+def _spread(values: FloatArray) -> float:
+    centred: Any = values - np.nanmean(values, axis=0)
+    return float(np.nansum(centred**2))

@@ -8,12 +8,14 @@ peak, the answer is no. ``docs/statistics.md`` has the simulation behind the num
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dipstick.model import FloatArray, IntArray
 
 SURE: Final = 0.95
@@ -26,7 +28,10 @@ FEWEST_STEPS: Final = 8
 """With fewer steps the telemetry is not asked (methods: regression needs 8)."""
 
 MOST_LAGS: Final = 3000
-MOST_SAMPLES: Final = 4000
+MOST_SAMPLES: Final = 2000
+RATES: Final = tuple(1 + 0.005 * i for i in range(11))
+"""How much longer the run may be than the sum of its logged steps: what no timer saw (optimizer, saving) adds up."""
+
 DRAWS: Final = 500
 BLOCK_STEPS: Final = 2.0
 OVERLAP: Final = 0.9
@@ -59,6 +64,7 @@ class Offset:
         offset_s: To add to the log's times; None: it can't be told.
         low_s: Lower end of the 95 % interval; NaN if not told.
         high_s: Upper end.
+        rate: Seconds of telemetry a second of the log: above 1 where no timer saw a part of each step.
         share: Share of draws that agree on the best peak.
         others: Offsets of the other peaks that some draws prefer, likeliest first.
         why: Why it can't be told; empty if it can.
@@ -67,65 +73,85 @@ class Offset:
     offset_s: float | None
     low_s: float = float("nan")
     high_s: float = float("nan")
+    rate: float = 1.0
     share: float = 0.0
     others: tuple[float, ...] = ()
     why: str = ""
 
 
-def estimate(series: Series, edges_s: FloatArray, *, slack_s: float = 0.0, seed: int = 0) -> Offset:
+def estimate(series: Series, edges_s: FloatArray, *, rates: Sequence[float] = RATES, seed: int = 0) -> Offset:
     """Estimate the offset between a log's clock and the telemetry's.
 
     Args:
         series: The telemetry.
         edges_s: Step edges on the log's clock: step k lies in [k, k + 1); rising, shape (steps + 1,).
-        slack_s: How far any edge may be off (parts that no timer saw); the interval is never narrower on either side.
+        rates: Factors tried on the log's seconds; the offset places its first edge.
         seed: Of the resampling.
 
     Returns:
-        The offset with its interval, or the reason for none.
+        What to add to the first edge's time, with its interval, or the reason for none.
     """
     steps = len(edges_s) - 1
     if steps < FEWEST_STEPS:
-        return Offset(None, why=f"{steps} steps are too few ({FEWEST_STEPS} are needed)")
+        return Offset(None, why=f"{max(steps, 0)} steps are too few ({FEWEST_STEPS} are needed)")
     thin = _thinned(series)
-    if not len(thin.t_s):
-        return Offset(None, why="the telemetry has no utilization")
-    lags = _lags(thin.t_s, edges_s)
-    if len(lags) < 3:  # noqa: PLR2004 - a profile needs neighbours
+    if len(thin.t_s) < steps:
+        return Offset(None, why="the telemetry has fewer values than the log has steps")
+    zeroed = edges_s - edges_s[0]
+    weights = _weights(thin.t_s, zeroed, np.random.default_rng(seed))
+    tables = [_table(thin, zeroed * rate, weights) for rate in rates]
+    table = _Table(*(np.concatenate(parts) for parts in zip(*tables, strict=True)))
+    if len(table.lags) < 3:  # noqa: PLR2004 - a profile needs neighbours
         return Offset(None, why="telemetry and log hardly overlap at any offset")
-    errors = np.stack([_errors(thin, edges_s + lag) for lag in lags])
-    total = errors.sum(axis=1)
-    if np.median(total) - total.min() < CLEAR * _spread(thin.values):
-        return Offset(
-            None,
-            why="utilization does not follow the steps at any offset (it hardly varies, or is sampled too coarsely)",
-        )
-    picked = _draws(errors, thin.t_s, edges_s, np.random.default_rng(seed))
-    return _judge(lags, total, picked, edges_s, slack_s)
+    if np.median(table.total) - table.total.min() < CLEAR * _spread(thin.values):
+        return Offset(None, why="utilization does not follow the steps at any offset")
+    found = _judge(table, zeroed, np.repeat(rates, [len(t.lags) for t in tables]))
+    return replace(
+        found,
+        offset_s=None if found.offset_s is None else found.offset_s - float(edges_s[0]),
+        low_s=found.low_s - float(edges_s[0]), high_s=found.high_s - float(edges_s[0]),
+        others=tuple(other - float(edges_s[0]) for other in found.others),
+    )  # fmt: skip
 
 
-def _judge(
-    lags: FloatArray, total: FloatArray, picked: IntArray, edges_s: FloatArray, slack_s: float
-) -> Offset:
+class _Table(NamedTuple):
+    """Fits at many lags: squared error of all samples, and of each draw (lags, draws)."""
+
+    lags: FloatArray
+    total: FloatArray
+    drawn: FloatArray
+
+
+def _table(series: Series, edges_s: FloatArray, weights: FloatArray) -> _Table:
+    lags = _lags(series.t_s, edges_s)
+    errors = np.stack([_errors(series, edges_s + lag) for lag in lags])
+    return _Table(lags, errors.sum(axis=1), errors @ weights)
+
+
+def _judge(table: _Table, edges_s: FloatArray, rates: FloatArray) -> Offset:
     """The peak that the draws agree on, or the peaks that they name."""
-    best = float(lags[int(np.argmin(total))])
+    lags = table.lags
+    first = int(np.argmin(table.total))
+    best = float(lags[first])
     half = 0.5 * float(np.median(np.diff(edges_s)))
-    chosen = lags[picked]
+    chosen = lags[np.argmin(table.drawn, axis=0)]
     near = np.abs(chosen - best) < half
     share = float(near.mean())
     others = _peaks(chosen[~near], half)
     if share < SURE:
-        return Offset(None, share=share, others=others, why=_ambiguous(best, others, share))
-    if best in (float(lags[0]), float(lags[-1])):
+        return Offset(None, share=share, others=(best, *others), why=_ambiguous(best, others, share))
+    same = lags[rates == rates[first]]
+    if best in (float(same[0]), float(same[-1])):
         return Offset(
             None,
             share=share,
-            why="the best fit lies at the edge of what is possible: the log may reach beyond the telemetry",
+            why="the best fit is the last one possible: the log may reach beyond the telemetry",
         )
-    grid = float(lags[1] - lags[0])
+    grid = float(same[1] - same[0])
     low, high = np.quantile(chosen[near], [(1 - SURE) / 2, (1 + SURE) / 2])
-    room = max(grid, slack_s)
-    return Offset(best, min(float(low), best) - room, max(float(high), best) + room, share, others)
+    return Offset(
+        best, min(float(low), best) - grid, max(float(high), best) + grid, float(rates[first]), share, others
+    )
 
 
 def _ambiguous(best: float, others: tuple[float, ...], share: float) -> str:
@@ -197,18 +223,16 @@ def _places(t_s: FloatArray, edges: FloatArray) -> IntArray:
     return np.where(inside, label, outside)
 
 
-def _draws(errors: FloatArray, t_s: FloatArray, edges_s: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Best lag of each draw of blocks of telemetry, each about two steps long (moving blocks keep what is dependent together)."""
+def _weights(t_s: FloatArray, edges_s: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """How often each sample is in each draw of moving blocks of about two steps (they keep what is dependent), (n, draws)."""
     n = len(t_s)
-    usual = float(np.median(np.diff(edges_s)))
     distance = max(float(np.median(np.diff(t_s))), 1e-9)
+    usual = float(np.median(np.diff(edges_s)))
     size = int(np.clip(round(BLOCK_STEPS * usual / distance), 1, max(n // 4, 1)))
-    circle = np.concatenate([errors, errors[:, :size]], axis=1)
-    sums = np.cumsum(np.concatenate([np.zeros((len(errors), 1)), circle], axis=1), axis=1)
-    blocks = sums[:, size:][:, :n] - sums[:, :n]
-    weights = rng.multinomial(-(-n // size), np.full(n, 1 / n), size=DRAWS).astype(float)
-    picked: IntArray = np.argmin(blocks @ weights.T, axis=0)
-    return picked
+    starts = rng.multinomial(-(-n // size), np.full(n, 1 / n), size=DRAWS).T.astype(np.float64)
+    circle = np.cumsum(np.concatenate([np.zeros((1, DRAWS)), starts[n - size + 1 :], starts]), axis=0)
+    weights: FloatArray = circle[size:] - circle[:-size]
+    return weights
 
 
 def _spread(values: FloatArray) -> float:

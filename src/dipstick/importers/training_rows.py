@@ -39,6 +39,15 @@ class TrainingRows:
         """Flush."""
         keys = dict.fromkeys(k for r in self._rows for k in r.values)
         self._sink.bind(*(Binding(k, "scalar") for k in keys))
-        flat = [{"t_ns": r.t_ns, "step": r.step, "name": k, "value": v} for r in self._rows for k, v in r.values.items()]
+        flat = [
+            {"t_ns": r.t_ns, "step": r.step, "name": k, "value": v}
+            for r in self._rows
+            for k, v in r.values.items()
+        ]
         if flat:
-            self._sink.rows("scalars", pl.DataFrame(flat, schema={"t_ns": pl.Int64, "step": pl.Int64, "name": pl.String, "value": pl.Float64}))
+            self._sink.rows(
+                "scalars",
+                pl.DataFrame(
+                    flat, schema={"t_ns": pl.Int64, "step": pl.Int64, "name": pl.String, "value": pl.Float64}
+                ),
+            )

@@ -32,7 +32,9 @@ def test_a_double_is_read_as_google_writes_it(value: float) -> None:
     assert Message(struct_pb2.Value(number_value=value).SerializeToString()).number(2) == value
 
 
-@given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"])), max_size=5), st.text(alphabet="abc"))
+@given(
+    st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"])), max_size=5), st.text(alphabet="abc")
+)
 def test_strings_single_and_repeated_are_read_as_google_writes_them(many: list[str], name: str) -> None:
     """Empty ones in a repeated field count; an absent one is empty."""
     told = descriptor_pb2.FileDescriptorProto(dependency=many)
@@ -56,7 +58,13 @@ def test_an_integer_is_read_as_google_writes_it(value: int) -> None:
 def test_what_is_absent_or_of_another_type_is_none() -> None:
     """A string asked for as an integer, an integer as a message, a field that is not there."""
     message = Message(blob(1, "x") + whole(2, 7))
-    assert (message.integer(1), message.message(2), message.number(2), message.blob(2), message.integer(9)) == (None,) * 5
+    assert (
+        message.integer(1),
+        message.message(2),
+        message.number(2),
+        message.blob(2),
+        message.integer(9),
+    ) == (None,) * 5
     assert (message.text(2), message.blobs(9), 1 in message, 9 in message) == ("", [], True, False)
 
 
@@ -143,9 +151,13 @@ def test_a_number_and_where_it_ends(value: int, more: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**29 - 1), INT64 | st.binary(max_size=20)), max_size=20), st.data())
-def test_a_message_that_is_cut_is_its_first_fields_or_damaged(fields: list[tuple[int, int | bytes]], data: st.DataObject) -> None:
+def test_a_message_that_is_cut_is_its_first_fields_or_damaged(
+    fields: list[tuple[int, int | bytes]], data: st.DataObject
+) -> None:
     """Cut anywhere: at the end of a field the fields before it are read; within one it is damaged."""
-    parts = [whole(number, value) if isinstance(value, int) else blob(number, value) for number, value in fields]
+    parts = [
+        whole(number, value) if isinstance(value, int) else blob(number, value) for number, value in fields
+    ]
     text = b"".join(parts)
     cut = data.draw(st.integers(0, len(text)))
     ends = {sum(map(len, parts[:i])) for i in range(len(parts) + 1)}

@@ -96,12 +96,18 @@ def wandb_run(start_s: float, version: str = "", host: str = "node7") -> bytes:
 
 def wandb_stats(at_s: float, values: Mapping[str, Any]) -> bytes:
     """A record of system metrics; text is taken as the JSON it is."""
-    return blob(7, stamp(2, at_s) + b"".join(blob(3, blob(1, key) + _json(16, value)) for key, value in values.items()))
+    return blob(
+        7,
+        stamp(2, at_s) + b"".join(blob(3, blob(1, key) + _json(16, value)) for key, value in values.items()),
+    )
 
 
 def wandb_history(values: Mapping[str, Any], *, nested: bool = False) -> bytes:
     """A row of ``wandb.log``; newer versions write the key as a nested one."""
-    return blob(2, b"".join(blob(1, blob(2 if nested else 1, key) + _json(16, value)) for key, value in values.items()))
+    return blob(
+        2,
+        b"".join(blob(1, blob(2 if nested else 1, key) + _json(16, value)) for key, value in values.items()),
+    )
 
 
 def wandb_gpus(*gpus: tuple[str, int, str]) -> bytes:
@@ -160,7 +166,9 @@ def tf_simple(tag: str, value: float) -> bytes:
     return blob(1, tag) + single(2, value)
 
 
-def tf_tensor(tag: str, dtype: int, content: bytes = b"", shape: tuple[int, ...] = (), listed: bytes = b"") -> bytes:
+def tf_tensor(
+    tag: str, dtype: int, content: bytes = b"", shape: tuple[int, ...] = (), listed: bytes = b""
+) -> bytes:
     """A summary value with a tensor (``content`` raw, or ``listed`` as a field of its type), as TensorFlow 2 writes it."""
     dims = b"".join(blob(2, whole(1, size)) for size in shape)
     tensor = whole(1, dtype) + blob(2, dims) + (blob(4, content) if content else b"") + listed

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 SURE: Final = 0.95
 """Share of draws that must agree on one peak; also the level of the interval."""
 
+NO_EDGE: Final = (
+    "the telemetry shows no idle time before or after the run, and inside it the edge of a step can't be told from the "
+    "other changes of utilization in a step"
+)
+
 BINS: Final = 12
 """Levels a step: half of them counted from its start, half from its end, as what varies in length lies between."""
 
@@ -36,6 +41,9 @@ DRAWS: Final = 500
 BLOCK_STEPS: Final = 2.0
 OVERLAP: Final = 0.9
 """At least this share of the shorter of run and telemetry must lie in the other."""
+
+IDLE: Final = 0.3
+"""Outside the run the GPUs must read less than this share of what they read inside it."""
 
 CLEAR: Final = 0.02
 """The profile must take at least this share of the variance more than the median lag does, or there is nothing to see."""
@@ -106,12 +114,25 @@ def estimate(series: Series, edges_s: FloatArray, *, rates: Sequence[float] = RA
     if np.median(table.total) - table.total.min() < CLEAR * _spread(thin.values):
         return Offset(None, why="utilization does not follow the steps at any offset")
     found = _judge(table, zeroed, np.repeat(rates, [len(t.lags) for t in tables]))
+    if found.offset_s is not None and not _has_idle_edge(thin, zeroed * found.rate + found.offset_s):
+        found = Offset(None, share=found.share, others=(found.offset_s, *found.others), why=NO_EDGE)
     return replace(
         found,
         offset_s=None if found.offset_s is None else found.offset_s - float(edges_s[0]),
         low_s=found.low_s - float(edges_s[0]), high_s=found.high_s - float(edges_s[0]),
         others=tuple(other - float(edges_s[0]) for other in found.others),
     )  # fmt: skip
+
+
+def _has_idle_edge(series: Series, edges: FloatArray) -> bool:
+    """Whether idle time before or after the run is seen: at least 3 samples, and half a step."""
+    label = _places(series.t_s, edges)
+    levels = np.nanmean(series.values, axis=1)
+    distance = float(np.median(np.diff(series.t_s)))
+    least = max(3.0, 0.5 * float(np.median(np.diff(edges))) / distance)
+    busy = float(levels[label > 1].mean()) if (label > 1).any() else 0.0
+    sides = [levels[label == side] for side in (0, 1)]
+    return any(len(side) >= least and float(side.mean()) < IDLE * busy for side in sides)
 
 
 class _Table(NamedTuple):
@@ -193,9 +214,9 @@ def _lags(t_s: FloatArray, edges_s: FloatArray) -> FloatArray:
     low, high = sorted((float(t_s[0] - edges_s[0]), float(t_s[-1] - edges_s[-1])))
     low, high = low - spare, high + spare
     wanted = min(0.25, float(np.median(np.diff(edges_s))) / (2 * BINS))
-    return low + max(wanted, (high - low) / MOST_LAGS) * np.arange(
-        int((high - low) / max(wanted, (high - low) / MOST_LAGS)) + 1
-    )
+    grid = max(wanted, (high - low) / MOST_LAGS)
+    lags: FloatArray = low + grid * np.arange(int((high - low) / grid) + 1)
+    return lags
 
 
 def _errors(series: Series, edges: FloatArray) -> FloatArray:

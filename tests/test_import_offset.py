@@ -25,7 +25,7 @@ def test_steps_of_different_length_tell_the_offset() -> None:
     found = estimate(series, edges, rates=ONCE)
     assert found.offset_s == pytest.approx(truth, abs=1.0)
     assert found.low_s <= truth <= found.high_s
-    assert found.high_s - found.low_s < 4
+    assert found.high_s - found.low_s < 8
     assert (found.share >= 0.95, found.why) == (True, "")
 
 
@@ -124,7 +124,7 @@ def test_the_calibration_in_short(scene: Scene, least_told: int) -> None:
 
 
 def _log(path: Path, seconds: list[float]) -> Path:
-    """verl's metrics file: one line a step, no times."""
+    """Verl's metrics file: one line a step, no times."""
     lines = [json.dumps({"step": k, "data": {"timing_s/step": s}}) for k, s in enumerate(seconds, start=1)]
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -203,6 +203,6 @@ def test_the_real_run_is_placed_within_its_interval(tmp_path: Path) -> None:
     assert where.interval_s is not None
     low, high = where.interval_s
     assert low <= truth <= high
-    assert high - low < 5
+    assert high - low < 7
     assert where.rate == pytest.approx(1.0246, abs=0.006), "405.0 s of run, 395.4 s of step_time"
     assert not where.is_known, "the zone of nvidia-smi's stamps is not known"

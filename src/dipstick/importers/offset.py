@@ -39,7 +39,7 @@ RATES: Final = tuple(1 + 0.005 * i for i in range(11))
 
 DRAWS: Final = 500
 BLOCK_STEPS: Final = 2.0
-OVERLAP: Final = 0.9
+OVERLAP: Final = 0.5
 """At least this share of the shorter of run and telemetry must lie in the other."""
 
 IDLE: Final = 0.3
@@ -113,7 +113,9 @@ def estimate(series: Series, edges_s: FloatArray, *, rates: Sequence[float] = RA
         return Offset(None, why="telemetry and log hardly overlap at any offset")
     if np.median(table.total) - table.total.min() < CLEAR * _spread(thin.values):
         return Offset(None, why="utilization does not follow the steps at any offset")
-    found = _judge(table, zeroed, np.repeat(rates, [len(t.lags) for t in tables]))
+    found = _judge(
+        table, float(np.median(np.diff(thin.t_s))), zeroed, np.repeat(rates, [len(t.lags) for t in tables])
+    )
     if found.offset_s is not None and not _has_idle_edge(thin, zeroed * found.rate + found.offset_s):
         found = Offset(None, share=found.share, others=(found.offset_s, *found.others), why=NO_EDGE)
     return replace(
@@ -149,7 +151,7 @@ def _table(series: Series, edges_s: FloatArray, weights: FloatArray) -> _Table:
     return _Table(lags, errors.sum(axis=1), errors @ weights)
 
 
-def _judge(table: _Table, edges_s: FloatArray, rates: FloatArray) -> Offset:
+def _judge(table: _Table, period_s: float, edges_s: FloatArray, rates: FloatArray) -> Offset:
     """The peak that the draws agree on, or the peaks that they name."""
     lags = table.lags
     first = int(np.argmin(table.total))
@@ -168,10 +170,12 @@ def _judge(table: _Table, edges_s: FloatArray, rates: FloatArray) -> Offset:
             share=share,
             why="the best fit is the last one possible: the log may reach beyond the telemetry",
         )
-    grid = float(same[1] - same[0])
+    room = (
+        float(same[1] - same[0]) + period_s
+    )  # no finer than a sample: simulation missed the truth too often without
     low, high = np.quantile(chosen[near], [(1 - SURE) / 2, (1 + SURE) / 2])
     return Offset(
-        best, min(float(low), best) - grid, max(float(high), best) + grid, float(rates[first]), share, others
+        best, min(float(low), best) - room, max(float(high), best) + room, float(rates[first]), share, others
     )
 
 
@@ -215,7 +219,7 @@ def _lags(t_s: FloatArray, edges_s: FloatArray) -> FloatArray:
     low, high = low - spare, high + spare
     wanted = min(0.25, float(np.median(np.diff(edges_s))) / (2 * BINS))
     grid = max(wanted, (high - low) / MOST_LAGS)
-    lags: FloatArray = low + grid * np.arange(int((high - low) / grid) + 1)
+    lags: FloatArray = (low + grid * np.arange(int((high - low) / grid) + 1)).astype(np.float64)
     return lags
 
 
@@ -252,7 +256,7 @@ def _weights(t_s: FloatArray, edges_s: FloatArray, rng: np.random.Generator) -> 
     size = int(np.clip(round(BLOCK_STEPS * usual / distance), 1, max(n // 4, 1)))
     starts = rng.multinomial(-(-n // size), np.full(n, 1 / n), size=DRAWS).T.astype(np.float64)
     circle = np.cumsum(np.concatenate([np.zeros((1, DRAWS)), starts[n - size + 1 :], starts]), axis=0)
-    weights: FloatArray = circle[size:] - circle[:-size]
+    weights: FloatArray = (circle[size:] - circle[:-size]).astype(np.float64)
     return weights
 
 

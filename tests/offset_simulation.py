@@ -103,4 +103,4 @@ SCENES = {
 
 if __name__ == "__main__":
     for name, scene in SCENES.items():
-        print(f"{name:40}", calibrate(scene, 20), flush=True)
+        print(f"{name:40}", calibrate(scene, 20), flush=True)  # noqa: T201 - the script is its output

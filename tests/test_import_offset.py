@@ -113,14 +113,14 @@ def test_the_same_data_gives_the_same_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scene", "least_told"), [(Scene(), 10), (Scene(spread=0.0, margin_s=-30.0), 0), (Scene(period_s=5.0), 5)]
+    ("scene", "least_told"), [(Scene(steps=12), 4), (Scene(steps=12, spread=0.0, margin_s=-30.0), 0)]
 )
 def test_the_calibration_in_short(scene: Scene, least_told: int) -> None:
-    """12 simulated runs a scene (100 in docs/statistics.md): never a step off, and the interval misses at most two."""
-    tally = calibrate(scene, 12)
+    """Six simulated runs a scene (``tests/offset_simulation.py`` has more): never a step off; the interval misses at most one."""
+    tally = calibrate(scene, 6)
     assert tally.told >= least_told
     assert tally.wrong == 0
-    assert tally.told - tally.covered <= 2
+    assert tally.told - tally.covered <= 1
 
 
 def _log(path: Path, seconds: list[float]) -> Path:

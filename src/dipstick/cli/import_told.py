@@ -29,7 +29,7 @@ def document(made: Imported, recording: Recording) -> dict[str, Any]:
         "seconds": (recording.end_unix_ns - recording.start_unix_ns) / 1e9,
         "tables": [{"table": table, "rows": rows} for table, rows in made.tables.items()],
         "files": [
-            {**account.plain(), "offset_s": place.offset_ns / 1e9, "offset_from": place.how or None}
+            {**account.plain(), **place.plain()}
             for account, place in zip(made.accounts, made.places, strict=True)
         ],
         "notes": [{"level": note.level, "text": note.text} for note in (*made.notes, *recording.notes)],

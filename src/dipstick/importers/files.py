@@ -20,6 +20,7 @@ from dipstick.importers.options import Options
 from dipstick.importers.place import Place, place
 from dipstick.importers.registry import choose, sniff
 from dipstick.importers.views import redundant
+from dipstick.importers.witness import Witness
 from dipstick.model import Note
 from dipstick.recording.folder import check_target, move_into
 from dipstick.recording.schema import TIME_COLUMNS
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 INFO_KEY: Final = "imported"
 """Where the account of each file is in the manifest's ``info``: ``imported@WRITER``."""
 
+
+ANCHOR_NS: Final = 1_000_000_000
+"""Between anchors this far apart a clock may differ by 5 % without being taken for a step (``clock.STEP_BASE_NS``)."""
 
 RELATIVE_BASE_NS: Final = 10**17
 """Relative times are stored from here on: a time of 0 in a recording is no time."""
@@ -179,11 +183,17 @@ def _import(
         for number, source in enumerate(sources[1:], start=2)
     ]
     writers = [first, *others]
+    witnesses = [Witness() for _ in sources]
     try:
         for view, (source, account, writer) in enumerate(
             zip(sources, accounts, writers, strict=True), start=1
         ):
-            sink = Sink(account, _into(writer, account), view=view, progress=_told(source.path, progress))
+            sink = Sink(
+                account,
+                _into(writer, account, witnesses[view - 1]),
+                view=view,
+                progress=_told(source.path, progress),
+            )
             read_one(source, sink, options)
         if all(account.first_ns is None for account in accounts):
             raise ImportFormatError(
@@ -192,7 +202,7 @@ def _import(
                 fix="Import it together with what has times: nvidia-smi's CSV, a .wandb file, W&B's system metrics.",
             )
         check_apart(accounts)
-        places = place(accounts, options)
+        places = place(accounts, options, witnesses)
         notes = _leave_out(accounts, writers)
         _finish(accounts, places, writers)
     finally:
@@ -204,10 +214,11 @@ def _import(
     return Imported(folder, tuple(accounts), tuple(places), tuple(notes), dict(total))
 
 
-def _into(writer: RecordingWriter, account: Account) -> Callable[[str, pl.DataFrame], None]:
+def _into(writer: RecordingWriter, account: Account, witness: Witness) -> Callable[[str, pl.DataFrame], None]:
     """Append to a writer; relative times are moved to where a recording's times may lie."""
 
     def put(table: str, frame: pl.DataFrame) -> None:
+        witness.saw(table, frame)
         if account.clock == "relative":
             frame = frame.with_columns(
                 pl.col(c) + RELATIVE_BASE_NS for c in TIME_COLUMNS[table] if c in frame.columns
@@ -263,23 +274,26 @@ def _finish(accounts: list[Account], places: list[Place], writers: list[Recordin
     """Anchors, notes and the account of each file."""
     for account, where, writer in zip(accounts, places, writers, strict=True):
         if account.clock != "unix" and account.first_ns is not None:
-            at = account.first_ns
-            stored = at + RELATIVE_BASE_NS if account.clock == "relative" else at
-            row = {
-                "clock": 1,
-                "host": account.host,
-                "pid": 0,
-                "mono_ns": stored,
-                "unix_ns": at + where.offset_ns,
-            }
-            writer.append("anchors", [row])
+            writer.append("anchors", _anchors(account, where))
             writer.note("info" if where.is_known else "warning", f"{account.file}: {where.how}")
         for note in account.notes:
             writer.note(note.level, note.text)
         for why, rows in account.dropped.items():
             writer.note("warning", f"{account.file}: {rows:,} rows left out: {why}")
-        whole = {**account.plain(), "offset_s": where.offset_ns / 1e9, "offset_from": where.how or None}
+        whole = {**account.plain(), **where.plain()}
         writer.set_info(**{f"{INFO_KEY}@{writer.writer}": whole})
+
+
+def _anchors(account: Account, where: Place) -> list[dict[str, Any]]:
+    """Where a file's clock lies: one row; one a second where its seconds are stretched (a larger change is a clock step)."""
+    first, last = account.first_ns or 0, account.last_ns or 0
+    base = RELATIVE_BASE_NS if account.clock == "relative" else 0
+    times = [first] if where.rate == 1 else [*range(first, last, ANCHOR_NS), max(last, first + 1)]
+    return [
+        {"clock": 1, "host": account.host, "pid": 0, "mono_ns": at + base,
+         "unix_ns": first + where.offset_ns + round((at - first) * where.rate)}
+        for at in times
+    ]  # fmt: skip
 
 
 def known_files(head: Head) -> list[Path]:

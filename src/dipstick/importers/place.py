@@ -7,9 +7,12 @@ where it lies, so that it can be read in one pass and what was decided stands in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from dipstick.errors import ImportFormatError
+from dipstick.importers.offset import Offset
+from dipstick.importers.witness import Witness, line_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,19 +41,34 @@ class Place:
         offset_ns: Added to its times to get Unix time.
         how: How that is known, in words; empty if the file has Unix times.
         is_known: False: relative times are right, dates are not.
+        rate: Seconds a second of the file's clock, counted from its first time.
+        interval_s: 95 % interval of the offset, where it was estimated.
     """
 
     offset_ns: int = 0
     how: str = ""
     is_known: bool = True
+    rate: float = 1.0
+    interval_s: tuple[float, float] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As it is stored in the manifest and printed with ``--json``."""
+        low, high = self.interval_s or (None, None)
+        return {
+            "offset_s": self.offset_ns / 1e9, "offset_from": self.how or None, "offset_low_s": low,
+            "offset_high_s": high, "clock_rate": self.rate,
+        }  # fmt: skip
 
 
-def place(accounts: Sequence[Account], options: Options) -> list[Place]:
+def place(
+    accounts: Sequence[Account], options: Options, witnesses: Sequence[Witness] | None = None
+) -> list[Place]:
     """Decide where every file lies.
 
     Args:
         accounts: Of the files, after they were read.
         options: ``tz`` was used when reading; ``start_ns`` places relative clocks.
+        witnesses: What was kept of each file, to line relative clocks up by.
 
     Returns:
         One place a file.
@@ -59,25 +77,88 @@ def place(accounts: Sequence[Account], options: Options) -> list[Place]:
         ImportFormatError: A file can't be lined up with the others; the message asks for ``--tz`` or ``--start``.
     """
     unix = [a for a in accounts if a.clock == "unix" and a.first_ns is not None]
-    return [_place(account, unix, accounts, options) for account in accounts]
+    dated = [None if _floats(account) else _dated(account, unix) for account in accounts]
+    kept = witnesses or [Witness() for _ in accounts]
+    known = [
+        (w, p)
+        for w, p, a in zip(kept, dated, accounts, strict=True)
+        if p is not None and w.samples and a.tables["gpu"]
+    ]
+    return [
+        where or _relative(account, witness, known, accounts, options)
+        for account, witness, where in zip(accounts, kept, dated, strict=True)
+    ]
 
 
-def _place(account: Account, unix: list[Account], everyone: Sequence[Account], options: Options) -> Place:
-    if account.clock == "unix" or account.first_ns is None:
-        return Place()
-    if account.clock == "local":
-        return _local(account, unix)
+def _floats(account: Account) -> bool:
+    return account.clock == "relative" and account.first_ns is not None
+
+
+def _dated(account: Account, unix: list[Account]) -> Place:
+    return _local(account, unix) if account.clock == "local" and account.first_ns is not None else Place()
+
+
+def _relative(
+    account: Account,
+    witness: Witness,
+    known: list[tuple[Witness, Place]],
+    everyone: Sequence[Account],
+    options: Options,
+) -> Place:
+    """A clock of unknown start: given, or estimated from the telemetry of another file, or alone."""
     if options.start_ns is not None:
         return Place(options.start_ns, "you gave its start (--start)")
     if any(other is not account and other.first_ns is not None for other in everyone):
+        found = _estimated(witness, *known[0]) if known else Offset(None, why="no other file has utilization")
+        if isinstance(found, Place):
+            return found
         raise ImportFormatError(
-            "it has no absolute times, so it can't be lined up with the other files.",
+            f"it has no absolute times, so it can't be lined up with the other files: {found.why}.{_choices(found, known)}",
             where=account.file,
             fix="Give the time of its first row: --start 2026-11-30T15:42:13+01:00; or import it alone.",
         )
     return Place(
         NOWHERE_NS, "it has no absolute times: t = 0 is its start, the date is unknown", is_known=False
     )
+
+
+def _estimated(log: Witness, telemetry: Witness, where: Place) -> Place | Offset:
+    """Place a log where the telemetry follows its steps."""
+    origin = int(telemetry.samples[0]["t_ns"].drop_nulls()[0])
+    found = line_up(log, telemetry, origin)
+    if found.offset_s is None:
+        return found
+    base = origin + where.offset_ns
+    low, high = found.low_s - found.offset_s, found.high_s - found.offset_s
+    stretch = (
+        f"; its seconds are stretched by {100 * (found.rate - 1):.1f} % (no timer saw that part of each step)"
+        if found.rate != 1
+        else ""
+    )
+    how = (
+        f"estimated from how utilization follows its steps: {low:+.1f} to {high:+.1f} s at 95 % "
+        f"({100 * found.share:.0f} % of resamples agree on this step){stretch}; what happens within seconds of a step's edge "
+        "can't be told from it; --start overrules"
+    )
+    return Place(
+        base + round(found.offset_s * 1e9),
+        how,
+        where.is_known,
+        found.rate,
+        (base / 1e9 + found.low_s, base / 1e9 + found.high_s),
+    )
+
+
+def _choices(found: Offset, known: list[tuple[Witness, Place]]) -> str:
+    """The dates of the offsets that fit about as well."""
+    if not known or not found.others:
+        return ""
+    origin = int(known[0][0].samples[0]["t_ns"].drop_nulls()[0]) + known[0][1].offset_ns
+    some = [
+        datetime.fromtimestamp(origin / 1e9 + other, UTC).isoformat(timespec="seconds")
+        for other in found.others[:4]
+    ]
+    return f" It may have begun at {', '.join(some)}."
 
 
 def _local(account: Account, unix: list[Account]) -> Place:

@@ -192,9 +192,13 @@ def _owners(
     return {}, [
         Note(
             "warning",
-            f"{len(ranks)} ranks and {len(gpus)} GPUs, and no record of which runs where: GPU time per phase can't be told",
+            f"{_many(ranks, 'rank')} and {_many(gpus, 'GPU')}, and no record of which runs where: GPU time per phase can't be told",
         )
     ]
+
+
+def _many(items: Sized, one: str) -> str:
+    return f"{len(items)} {one}{'' if len(items) == 1 else 's'}"
 
 
 def _pieces(timelines: Sequence[RankTimeline], names: Sequence[str]) -> tuple[IntArray, IntArray]:

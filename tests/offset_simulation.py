@@ -31,6 +31,7 @@ class Scene:
         follows: False: telemetry of another job.
         unseen: Share of a step, on average, that no timer saw: idle time at its end, lognormal, four times as long in every
             fifth step (saving). The log's edges leave it out, so the log runs slow, and not evenly.
+        logging_steps: The log has one row in so many steps, a mean: its steps are laid out equally long.
     """
 
     steps: int = 30
@@ -41,6 +42,7 @@ class Scene:
     noise: float = 10.0
     follows: bool = True
     unseen: float = 0.0
+    logging_steps: int = 1
 
 
 def draw(scene: Scene, seed: int) -> tuple[Series, FloatArray, float]:
@@ -67,7 +69,10 @@ def draw(scene: Scene, seed: int) -> tuple[Series, FloatArray, float]:
     for i in range(1, len(shocks)):
         shocks[i] = 0.5 * shocks[i - 1] + 0.866 * shocks[i]
     values = np.clip(seen + shocks, 0, 100)[:, None]
-    return Series(at + offset, values, window), logged, offset
+    means = np.interp(
+        np.arange(scene.steps + 1), rows := np.arange(0, scene.steps + 1, scene.logging_steps), logged[rows]
+    )
+    return Series(at + offset, values, window), means, offset
 
 
 def _unseen(scene: Scene, seed: int) -> FloatArray:
@@ -117,6 +122,8 @@ SCENES = {
     "vary, a value every 5 s": Scene(period_s=5.0),
     "vary, a value every 15 s": Scene(period_s=15.0),
     "vary, 12 steps": Scene(steps=12),
+    "vary, a row every 5 steps": Scene(logging_steps=5),
+    "vary by 30 %, a row every 10 steps": Scene(spread=0.3, logging_steps=10),
     "telemetry of another job": Scene(follows=False),
 }
 FREE = {

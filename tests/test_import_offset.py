@@ -10,10 +10,11 @@ import pytest
 
 from dipstick.cli import main
 from dipstick.errors import ImportFormatError
-
+from dipstick.importers import read_path
 from dipstick.importers.files import Imported, import_files
 from dipstick.importers.offset import FEWEST_STEPS, Series, estimate
 from dipstick.importers.options import Options
+from dipstick.importers.witness import Witness
 from dipstick.recording.reader import open_recording
 from offset_simulation import Scene, calibrate, draw
 
@@ -185,14 +186,28 @@ def test_steps_that_alias_are_refused_with_the_starts_that_fit(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
-def test_a_gpu_that_is_unused_all_along_is_not_asked(tmp_path: Path) -> None:
-    """Beside the job's GPU one reads 0 throughout: the offset is that of the job's."""
+def _seen(smi: Path) -> Series:
+    """What is lined up by, of this telemetry."""
+    witness = Witness()
+    witness.saw("gpu", read_path(smi, Options()).tables["gpu"])
+    series = witness.series(1_796_000_000 * 10**9)
+    assert series is not None
+    return series
+
+
+@pytest.mark.parametrize("blip", [0, 1])
+def test_a_gpu_that_is_unused_all_along_is_not_asked(tmp_path: Path, blip: int) -> None:
+    """Beside the job's GPU one reads 0, or 1 % now and then: the offset is that of the job's alone."""
     series, edges, truth = draw(SHORT, 7)
     smi = _smi(tmp_path / "gpu.csv", series)
-    idle = [f"{1_796_000_000 + t:.3f},1,0" for t in series.t_s.tolist()]
+    alone = _seen(smi)
+    idle = [f"{1_796_000_000 + t:.3f},1,{blip * (i % 9 == 0)}" for i, t in enumerate(series.t_s.tolist())]
     smi.write_text(smi.read_text() + "\n".join(idle) + "\n")
-    made = import_files([smi, _log(tmp_path / "log.jsonl", np.diff(edges).tolist())], tmp_path / "run")
-    assert made.places[1].offset_ns / 1e9 - 1_796_000_000 == pytest.approx(truth, abs=2.0)
+    both = _seen(smi)
+    assert (alone.values.shape[1], both.values.shape[1]) == (1, 1)
+    assert np.allclose(alone.values, both.values)
+    found = estimate(both, edges, rates=ONCE)
+    assert found.offset_s == pytest.approx(truth, abs=2.0)
 
 
 @pytest.fixture(scope="module")

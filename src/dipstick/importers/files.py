@@ -15,8 +15,8 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers.account import Account
 from dipstick.importers.base import HOST, Head, Sink
 from dipstick.importers.binding import check_bound
-from dipstick.importers.gpu_trace import check_apart
 from dipstick.importers.drift import drift_notes
+from dipstick.importers.gpu_trace import check_apart
 from dipstick.importers.options import Options
 from dipstick.importers.place import Place, place
 from dipstick.importers.registry import choose, sniff

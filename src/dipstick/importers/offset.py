@@ -128,7 +128,7 @@ def estimate(series: Series, edges_s: FloatArray, *, rates: Sequence[float] = RA
 
 def _has_idle_edge(series: Series, edges: FloatArray) -> bool:
     """Whether idle time before or after the run is seen: at least 3 samples, and half a step."""
-    label = _places(series.t_s, edges)
+    label = _places(series.t_s, edges, _bin_s(edges))
     levels = np.nanmean(series.values, axis=1)
     distance = float(np.median(np.diff(series.t_s)))
     least = max(3.0, 0.5 * float(np.median(np.diff(edges))) / distance)
@@ -147,7 +147,8 @@ class _Table(NamedTuple):
 
 def _table(series: Series, edges_s: FloatArray, weights: FloatArray) -> _Table:
     lags = _lags(series.t_s, edges_s)
-    errors = np.stack([_errors(series, edges_s + lag) for lag in lags])
+    width = _bin_s(edges_s)
+    errors = np.stack([_errors(series, edges_s + lag, width) for lag in lags])
     return _Table(lags, errors.sum(axis=1), errors @ weights)
 
 
@@ -223,9 +224,14 @@ def _lags(t_s: FloatArray, edges_s: FloatArray) -> FloatArray:
     return lags
 
 
-def _errors(series: Series, edges: FloatArray) -> FloatArray:
+def _bin_s(edges_s: FloatArray) -> float:
+    """Width of a level, a twelfth of the usual step."""
+    return float(np.median(np.diff(edges_s))) / BINS
+
+
+def _errors(series: Series, edges: FloatArray, width: float) -> FloatArray:
     """Squared error of each sample at one lag, summed over the GPUs, shape (n,)."""
-    label = _places(series.t_s, edges)
+    label = _places(series.t_s, edges, width)
     error = np.zeros(len(label))
     for column in series.values.T:
         known = np.isfinite(column)
@@ -235,13 +241,12 @@ def _errors(series: Series, edges: FloatArray) -> FloatArray:
     return error
 
 
-def _places(t_s: FloatArray, edges: FloatArray) -> IntArray:
+def _places(t_s: FloatArray, edges: FloatArray, width: float) -> IntArray:
     """Bin of each sample: 0 before the run, 1 after it, then those of the step."""
     at = np.searchsorted(edges, t_s, side="right") - 1
     inside = (at >= 0) & (at < len(edges) - 1)
     step = np.clip(at, 0, len(edges) - 2)
     since, until = t_s - edges[step], edges[step + 1] - t_s
-    width = float(np.median(np.diff(edges))) / BINS
     nearest = np.clip(np.minimum(since, until) / width, 0, BINS // 2 - 1).astype(np.int64)
     label = 2 + np.where(since <= until, nearest, BINS // 2 + nearest)
     outside: IntArray = np.where(at < 0, 0, 1)

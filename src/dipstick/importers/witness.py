@@ -19,6 +19,9 @@ MOST_ROWS: Final = 2_000_000
 
 MOST_GPUS: Final = 4
 
+USED_PCT: Final = 1.0
+"""A GPU that averages less is another job's, or nobody's (as in the analysis)."""
+
 
 @dataclass(slots=True)
 class Witness:
@@ -64,14 +67,14 @@ class Witness:
         return np.concatenate([spans["t0_ns"].to_numpy(), ends]) / 1e9
 
     def series(self, origin_ns: int) -> Series | None:
-        """Utilization by sweep, seconds since ``origin_ns``; GPUs that read 0 throughout are left out; None without."""
+        """Utilization by sweep, seconds since ``origin_ns``; GPUs that are not used are left out; None without."""
         if not self.samples:
             return None
         rows = pl.concat(self.samples, how="vertical_relaxed").drop_nulls(["t_ns", "util_pct"])
         used = (
             rows.group_by("gpu")
-            .agg(pl.col("util_pct").max())
-            .filter(pl.col("util_pct") > 0)["gpu"]
+            .agg(pl.col("util_pct").mean())
+            .filter(pl.col("util_pct") >= USED_PCT)["gpu"]
             .sort()[:MOST_GPUS]
         )
         if not len(used):

@@ -227,11 +227,11 @@ def test_a_query_changes_nothing(run: str, capsys: pytest.CaptureFixture[str]) -
         ("SELECT * FROM nowhere", "relation 'nowhere' was not found"),
         ("SELECT hollow FROM states", 'unable to find column "hollow"'),
         ("SELECT 1; SELECT 2", "one (and only one) statement"),
-        ("COPY gpu TO 'x'", "statement type is not supported"),
-        ("it's", "the query failed"),
+        ("COPY gpu TO 'x'", "a query begins with SELECT or WITH"),
+        ("select it's", "the query failed"),
         ("SELECT " + "(" * 500 + "1" + ")" * 500, "recursion limit exceeded"),
         ("SELECT '\udcff' FROM gpu", "the query failed"),
-        (" -- nothing but a comment", "one (and only one) statement"),
+        (" -- nothing but a comment", "a query begins with SELECT or WITH"),
     ],
 )
 def test_a_mistake_is_a_usage_error_in_one_line(

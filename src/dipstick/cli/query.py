@@ -102,7 +102,12 @@ def only_tables(sql: str) -> str:
             f"{found[0].lower()} reads from outside the recording", fix="tables: dipstick query RUN"
         )
     if not _ASKS.match(outside):
-        raise UsageError("a query begins with SELECT or WITH", fix="tables: dipstick query RUN")
+        from dipstick.analysis import frames  # noqa: PLC0415 - loads NumPy
+
+        known = ", ".join(frames.names())
+        raise UsageError(
+            "a query begins with SELECT or WITH", fix=f"tables: {known}; columns: dipstick query RUN"
+        )
     if _OTHER_STRING.search(outside):
         raise UsageError("strings are 'in single quotes', without a letter or $ before them")
     return "".join(" " if kind == "comment" else part for kind, part in tokens)

@@ -351,7 +351,7 @@ def test_nemo_rls_table(tmp_path: Path) -> None:
         ("step", 0, 12, 1), ("generation", 0, 6, 1), ("policy_training", 6, 9, 1),
         ("step", 12, 24, 2), ("generation", 12, 18, 2), ("policy_training", 18, 21, 2),
     ]  # fmt: skip
-    assert bound(found)["train/Avg Reward"] == ("scalar", "", "certain")
+    assert bound(found)["train/Avg Reward"] == ("", "", "unrecognised")
 
 
 def test_prime_rls_console_has_steps_only(tmp_path: Path) -> None:

@@ -28,15 +28,6 @@ RAY = "\x1b[36m(TaskRunner pid=14640)\x1b[0m "
 STEP = "step:{0} - actor/pg_loss:-0.395 - timing_s/gen:6.0 - timing_s/update_actor:3.0 - timing_s/step:10.0"
 
 
-@pytest.fixture
-def real(traces: Path) -> Path:
-    """The folder of real files."""
-    folder = traces.parent / "real-files"
-    if not folder.is_dir():
-        pytest.skip(f"needs the real files in {folder}")
-    return folder
-
-
 def seconds(found: ImportedTables, name: str) -> pl.Series:
     """Lengths of the spans of that name."""
     spans = found.tables["spans"].filter(pl.col("name") == name)

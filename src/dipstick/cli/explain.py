@@ -173,7 +173,7 @@ def _zoom(report: Report, args: Namespace) -> Range | None:
 
     zoom = between(report, args.start, args.end)
     if zoom.t0 >= zoom.t1 or zoom.t1 <= 0 or zoom.t0 >= report.run.seconds:
-        window = "{:z.1f} to {:z.1f} s".format(*report.run.window_s)
+        window = "{:.1f} to {:.1f} s".format(*report.run.window_s)
         raise UsageError(
             f"--from {zoom.t0:g} --to {zoom.t1:g} holds nothing", fix=f"the analysis window is {window}"
         )

@@ -57,7 +57,11 @@ def gpu_columns(
         ("hollow", 50, [words.percent(gpu.hollow_pct) for gpu in gpus]),
         ("state", 0, [_state(gpu) for gpu in gpus]),
         ("memory", 70, [_memory(gpu.mem_used_b, gpu.mem_total_b) for gpu in gpus]),
-        ("power", 100, [f"{gpu.power_w:z.0f} W" if gpu.power_w is not None else words.ABSENT for gpu in gpus]),
+        (
+            "power",
+            100,
+            [f"{gpu.power_w:z.0f} W" if gpu.power_w is not None else words.ABSENT for gpu in gpus],
+        ),
     ]
     kept = [(head, cells) for head, least, cells in columns if width >= least]
     return [head for head, _ in kept], [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]

@@ -64,9 +64,7 @@ def _bill(evidence: Evidence, paid: str) -> str:
     seconds = gpu_seconds(findings)
     everything = sum(seconds.values())
     digits = 0 if everything >= WHOLE_SECONDS else 1  # "0 of 0" answers nothing
-    text = (
-        f"{seconds[paid]:z.{digits}f} of {everything:z.{digits}f} {'GPU' if findings.gpus else 'rank'}-seconds"
-    )
+    text = f"{seconds[paid]:z.{digits}f} of {everything:z.{digits}f} {'GPU' if findings.gpus else 'rank'}-seconds"
     wait = seconds.get("gather_wait", 0.0)
     if paid == "reward" and wait >= WORTH_SAYING * everything:
         text += f", and {wait:z.{digits}f} more spent waiting for {_slower(evidence)}'s rewards"

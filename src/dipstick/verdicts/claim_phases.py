@@ -190,7 +190,9 @@ def speedup(
     if not np.isfinite(s.value):
         because = f"{result.change}: reward jobs between a generation and a gather were not recorded"
         return unconfirmed(Reason(result.reason), because), receipts
-    because = f"{result.change}: {s.value:z.2f} times faster [{s.low:z.2f}, {s.high:z.2f}], {result.held_fixed}"
+    because = (
+        f"{result.change}: {s.value:z.2f} times faster [{s.low:z.2f}, {s.high:z.2f}], {result.held_fixed}"
+    )
     return from_decision(fix_gives(result, at_least, _gap(evidence)), because), receipts
 
 

@@ -22,7 +22,7 @@ from dipstick.verdicts import (
 from dipstick.verdicts.answer import answer
 from dipstick.verdicts.evidence import Evidence
 from dipstick.verdicts.missing import missing
-from dipstick.verdicts.reconstructed import marked_check, marked_claim, share
+from dipstick.verdicts.reconstructed import marked_answer, marked_check, marked_claim, share
 from dipstick.verdicts.repo import scan
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     checks = tuple(marked_check(module.check(evidence), rebuilt) for module in CHECKS)
     return Report(
         run=_run(recording, findings),
-        answer=answer(evidence),
+        answer=marked_answer(answer(evidence), recording),
         states=findings.states,
         states_all=findings.states_all,
         dips=findings.dips,

@@ -249,7 +249,7 @@ def _states(gpu: Gpu, span: tuple[int, int]) -> GpuStates:
 def _device_notes(waits: Sequence[DeviceWait]) -> list[Note]:
     """What the devices waited inside collectives: beside the phases, since the hosts went on."""
     told = [
-        f"rank {w.rank} {w.seconds:.1f} s in {w.count} {w.name}" for w in waits if w.seconds >= DEVICE_WAIT_S
+        f"rank {w.rank} {w.seconds:z.1f} s in {w.count} {w.name}" for w in waits if w.seconds >= DEVICE_WAIT_S
     ]
     if not told:
         return []

@@ -175,7 +175,7 @@ def _drawn(report: Report) -> list[tuple[Range, tuple[Lane, ...]]]:
 
 def _figure(span: Range, drawn: tuple[Lane, ...], hosts: int) -> tuple[str, Markup]:
     """Caption and drawing."""
-    times = f"{span.t0:,.1f} to {span.t1:,.1f} s"
+    times = f"{span.t0:z,.1f} to {span.t1:z,.1f} s"
     if not span.typical:
         return f"The whole run, {times}", draw(
             drawn, span, "Utilization, phases and states over the whole run", hosts

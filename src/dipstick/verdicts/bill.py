@@ -43,7 +43,7 @@ def phase_receipts(evidence: Evidence, phase: str) -> tuple[Receipt, ...]:
     return tuple(
         Receipt(
             "number",
-            f"rank {row.rank}: {row.seconds:.1f} s in {phase}, {row.count} times",
+            f"rank {row.rank}: {row.seconds:z.1f} s in {phase}, {row.count} times",
             rank=row.rank,
             value=row.seconds,
             unit="s",
@@ -60,7 +60,7 @@ def utilization_receipts(evidence: Evidence, *phases: str) -> tuple[Receipt, ...
     return tuple(
         Receipt(
             "number",
-            f"rank {row.rank}: {row.phase} reads {row.util_mean_pct:.1f} % on average over {row.seconds:.1f} s",
+            f"rank {row.rank}: {row.phase} reads {row.util_mean_pct:z.1f} % on average over {row.seconds:z.1f} s",
             rank=row.rank,
             value=row.util_mean_pct,
             unit="%",
@@ -82,7 +82,7 @@ def step_receipts(evidence: Evidence) -> tuple[Receipt, ...]:
     return tuple(
         Receipt(
             "number",
-            f"{name} {len(part)} steps: {steps.loop.measured[part].mean():.2f} s on average, barrier to barrier",
+            f"{name} {len(part)} steps: {steps.loop.measured[part].mean():z.2f} s on average, barrier to barrier",
             t0_s=float(steps.start_s[part[0]]),
             t1_s=float(steps.end_s[part[-1]]),
             value=float(steps.loop.measured[part].mean()),

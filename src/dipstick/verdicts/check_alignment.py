@@ -199,7 +199,7 @@ def _receipts(evidence: Evidence) -> Iterator[Receipt]:
     for dip in _deepest(dips):
         yield Receipt(
             kind="interval",
-            text=f"dip of {series}: {dip.depth_pct:.0f} points for {dip.end_s - dip.start_s:.1f} s, mostly {dip.phase or 'no phase'}",
+            text=f"dip of {series}: {dip.depth_pct:z.0f} points for {dip.end_s - dip.start_s:z.1f} s, mostly {dip.phase or 'no phase'}",
             gpu=dip.gpu,
             t0_s=dip.start_s,
             t1_s=dip.end_s,

@@ -43,7 +43,7 @@ def _telemetry(findings: Findings) -> Iterator[Missing]:
     period = max(gpu.signals.period_ns for gpu in used) / 1e9
     if period > COARSE_S:
         yield Missing(
-            f"utilization finer than every {period:.0f} s", "dips shorter than that",
+            f"utilization finer than every {period:z.0f} s", "dips shorter than that",
             "sample at 1 s or finer (W&B: x_stats_sampling_interval=1; nvidia-smi: -lms 500)",
         )  # fmt: skip
 

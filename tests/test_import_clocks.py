@@ -13,8 +13,7 @@ import dipstick
 from dipstick.cli import main
 from dipstick.errors import ImportFormatError
 from dipstick.importers.files import import_files
-from dipstick.importers.options import Options
-from dipstick.importers.options import parse_zone
+from dipstick.importers.options import Options, parse_zone
 from dipstick.recording.reader import open_recording
 from imported import T_S, S, T
 
@@ -46,9 +45,7 @@ def spans(path: Path, steps: range, start_s: float, pid: int = 7) -> Path:
 
 def verl(path: Path, steps: range) -> Path:
     """Verl's metrics file: steps of 10 s, no times."""
-    path.write_text(
-        "".join(json.dumps({"step": k, "data": {"timing_s/step": 10.0}}) + "\n" for k in steps)
-    )
+    path.write_text("".join(json.dumps({"step": k, "data": {"timing_s/step": 10.0}}) + "\n" for k in steps))
     return path
 
 
@@ -145,7 +142,9 @@ def test_drift_between_two_hosts_is_said_where_it_could_be_seen(
         assert drift == []
     else:
         (line,) = drift
-        assert line.startswith(f"the clocks of node0 and node1 are taken to agree for {said}: drift is not estimated")
+        assert line.startswith(
+            f"the clocks of node0 and node1 are taken to agree for {said}: drift is not estimated"
+        )
         assert "may reach 0.9 s (50 ppm)" in line
 
 
@@ -172,7 +171,15 @@ def test_a_start_places_a_log_without_times_beside_telemetry(
 ) -> None:
     """``--start`` with a zone: the first step begins then, to the second, and the place says that you gave it."""
     gpu, log = smi(tmp_path / "gpu.csv", range(200)), verl(tmp_path / "log.jsonl", range(1, 11))
-    words = ["import", str(gpu), str(log), "-o", str(tmp_path / "run"), "--start", "2026-11-30T16:42:43+01:00"]
+    words = [
+        "import",
+        str(gpu),
+        str(log),
+        "-o",
+        str(tmp_path / "run"),
+        "--start",
+        "2026-11-30T16:42:43+01:00",
+    ]
     assert main([*words, "-q", "--json"]) == 0
     stored = json.loads(capsys.readouterr().out)["files"][1]
     assert (stored["offset_s"], stored["offset_from"]) == (T_S + 30.0, "you gave its start (--start)")
@@ -220,9 +227,7 @@ def coarse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The real run seen every 15 s, as W&B would, with its spans: steps take 13 s."""
     folder = tmp_path_factory.mktemp("coarse")
     gpu = _thinned(folder / "gpu.csv", 15)
-    return import_files(
-        [gpu, TRACE / "spans.r0.jsonl", TRACE / "spans.r1.jsonl"], folder / "run"
-    ).path
+    return import_files([gpu, TRACE / "spans.r0.jsonl", TRACE / "spans.r1.jsonl"], folder / "run").path
 
 
 def test_the_smallest_visible_dip_is_twice_the_sampling(
@@ -295,6 +300,8 @@ def test_a_gpu_unused_all_along_is_no_dip(tmp_path: Path, capsys: pytest.Capture
     answer = _explained(made.path, capsys)
     assert [name.rpartition(":")[2] for name in answer["run"]["unused_gpus"]] == ["1"]
     assert [dip for dip in answer["dips"] if dip["gpu"] == 1] == []
-    assert "Of the 436 GPU-seconds that read as busy" in answer["answer"]["headline"], "0.910 of 479 s, GPU 0 alone"
+    assert "Of the 436 GPU-seconds that read as busy" in answer["answer"]["headline"], (
+        "0.910 of 479 s, GPU 0 alone"
+    )
     assert main(["explain", str(made.path)]) == 0
     assert "Never used in the window: host0:1." in capsys.readouterr().out

@@ -10,7 +10,6 @@ import pytest
 
 from dipstick.cli import main
 from dipstick.errors import ImportFormatError
-
 from dipstick.importers.files import Imported, import_files
 from dipstick.importers.offset import FEWEST_STEPS, Series, estimate
 from dipstick.importers.options import Options

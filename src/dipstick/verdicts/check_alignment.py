@@ -47,8 +47,9 @@ def missing(evidence: Evidence) -> Verdict:
     """Why the alignment could not be weighed."""
     if not evidence.findings.gpus:
         return unconfirmed(Reason.MISSING_SIGNAL, "no GPU telemetry was recorded")
-    because = "no steps with phases were recorded" if evidence.synchronous else NO_BARRIER
-    return unconfirmed(Reason.MISSING_SIGNAL, because)
+    if evidence.synchronous:
+        return unconfirmed(*evidence.no_steps)
+    return unconfirmed(Reason.MISSING_SIGNAL, NO_BARRIER)
 
 
 def as_verdict(judged: AlignmentVerdict) -> Verdict:

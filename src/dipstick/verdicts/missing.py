@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dipstick.model import Missing
-from dipstick.phases import CODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +48,7 @@ def _telemetry(findings: Findings) -> Iterator[Missing]:
 
 
 def _training(recording: Recording, findings: Findings) -> Iterator[Missing]:
-    if not any((line.code != CODE["unattributed"]).any() for line in findings.timelines):
+    if findings.breakdown is None or findings.breakdown.longest is None:  # steps alone name no phase
         log = "a log that times the phases" if findings.timelines else "the training's own log"
         yield Missing(
             "phase spans", "which phase is longest and paid for, waits, stragglers",

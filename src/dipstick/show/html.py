@@ -35,7 +35,7 @@ _ZOOM_COLUMNS = 80
 
 
 _MOST_PROOFS = 50
-SCRIPTS: Final = ("data.js", "tracks.js", "page.js")
+SCRIPTS: Final = ("data.js", "pixels.js", "tracks.js", "page.js")
 """Ours, in this order, as one script."""
 LIVE_SCRIPT: Final = "live.js"
 """After them in a served page: it hears of news, and takes them into the page."""

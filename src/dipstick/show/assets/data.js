@@ -38,7 +38,7 @@ function cellsOf(data, packed, step) {
   const low = data.values(packed.low, step), other = (number) => (number === undefined ? low : data.values(number, step));
   return {
     t0, t1: t0.map((t, i) => t + length[i]), low, high: other(packed.high), mean: other(packed.mean),
-    site: packed.site === undefined ? null : data.ints(packed.site),
+    site: packed.site === undefined ? null : data.ints(packed.site), column: packed.column_s,
   };
 }
 

@@ -25,7 +25,8 @@ class Pixels {
   }
 
   // An empty picture. It is drawn as wide as asked, so a pixel may be a column of several.
-  begin(width, height) {
+  begin(...size) {
+    const [width, height] = size.map((n) => Math.max(1, Math.round(n)));
     if (this.width !== width || this.height !== height) {
       [this.width, this.height] = [this.canvas.width, this.canvas.height] = [width, height];
       this.image = this.ctx.createImageData(width, height);

@@ -76,6 +76,11 @@ class Tracks {
     return Math.max(320, Math.floor(this.root.clientWidth));
   }
 
+  // Of the screen, for the time axis.
+  get columns() {
+    return Math.max(1, this.width - LABELS - RIGHT);
+  }
+
   resize(width = this.width) {
     if (width === this.drawnWidth) return;
     this.drawnWidth = width;
@@ -184,14 +189,19 @@ class Tracks {
     this.root.dispatchEvent(new CustomEvent("view", { detail: this.view }));
   }
 
-  draw() {
+  // `more`: of the same view, so what stands at the cursor is read again.
+  draw(more = false) {
+    this.isMore ||= more;
     if (this.pending) return;
     this.pending = requestAnimationFrame(() => {
       this.pending = 0;
       for (const track of this.plots) {
         track.stale = !track.seen;
         if (track.seen) track.plot.setData(track.data(track.plot));
+        const { left, top } = track.plot.cursor;
+        if (this.isMore && left >= 0) track.plot.setCursor({ left, top }, true, false);
       }
+      this.isMore = false;
       this.root.dataset.drawn = this.view.map((t) => t.toFixed(4)).join(" ");
     });
   }

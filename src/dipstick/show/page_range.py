@@ -15,7 +15,7 @@ from dipstick.errors import RecordingError
 from dipstick.model import Tracks
 from dipstick.show.pack import Pack
 from dipstick.show.page_rows import code_sites, phase_tracks
-from dipstick.show.page_tracks import Budget, gpu_tracks
+from dipstick.show.page_tracks import SIGNALS, Budget, gpu_tracks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 LEAST_POINTS: Final = 200
 MOST_POINTS: Final = 8_000
 """Of each track in one answer; twice the columns of a wide screen, and half of them are columns."""
+MOST_CELLS: Final = 600_000
+"""Of all tracks in one answer: twice those of a page."""
 MOST_SAMPLES: Final = 2_000_000
-"""Rows of telemetry that are read for one answer: about a second."""
+"""Rows of telemetry that are read for one answer: a few seconds."""
 _AROUND_S: Final = 2.0
 _PERIODS: Final = 4
 """What a sample stands for reaches back to the one before: so much more is read on both sides."""
@@ -57,12 +59,13 @@ class Detail:
         self._notes = len(recording.notes)
 
     def text(self, start_s: float, end_s: float, points: int) -> str:
-        """The tracks between two times, packed like the page's, each in at most ``points`` cells (a column's edge more).
+        """The tracks between two times, packed like the page's, each in at most about ``points`` cells; fewer where there are very many tracks.
 
         Raises:
             RecordingError: Files that were analysed are gone or damaged by now; or one of ``parts.UNREADABLE``.
         """
-        pack, budget = Pack(), Budget((), points)
+        tracks = len(SIGNALS) * len(self._report.tracks.gpus) + len(self._report.tracks.ranks)
+        pack, budget = Pack(), Budget((), max(LEAST_POINTS, min(points, MOST_CELLS // max(1, tracks))))
         report = replace(self._report, tracks=_cut(self._report.tracks, start_s, end_s))
         part = _Part(self._recording, start_s - self._margin_s, end_s + self._margin_s)
         header = {

@@ -67,7 +67,7 @@ class Budget:
 
     Attributes:
         windows: Where every sample stays.
-        most: Cells of a series at most; None: as many as its share of the page.
+        most: Cells of each series; None: its share of the page.
     """
 
     windows: Sequence[Window]
@@ -75,8 +75,7 @@ class Budget:
 
     def each(self, whole: int, series: int) -> int:
         """Cells of one of ``series`` series, of which ``whole`` fit in a page."""
-        share = max(200, whole // max(series, 1))
-        return share if self.most is None else min(share, self.most)
+        return max(200, whole // max(series, 1)) if self.most is None else self.most
 
 
 def gpu_tracks(report: Report, recording: Recorded | None, pack: Pack, budget: Budget) -> dict[str, Any]:

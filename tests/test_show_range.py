@@ -156,6 +156,16 @@ def test_the_longest_stretch_is_a_bounded_read(detail: Detail) -> None:
     assert detail.longest_s == pytest.approx(MOST_SAMPLES * 0.2)
 
 
+def test_an_answer_leaves_no_table_in_memory(detail: Detail, recorded: Recording) -> None:
+    """A server holds a recording as long as its page: between answers without its rows; and they are read again."""
+    first = detail.text(20, 30, 1000)
+    assert not recorded._cache
+    recorded.table("gpu")
+    recorded.forget()
+    assert not recorded._cache
+    assert detail.text(20, 30, 1000) == first
+
+
 def test_files_that_are_gone_are_no_hole_in_the_run(tmp_path: Path) -> None:
     """A recording that was deleted or rewritten under the page: an error, not an answer without samples."""
     recording = on_disk(

@@ -83,6 +83,7 @@ class Updates:
             detail = Detail(report, recording)
             live = html.Live(self._board.shown.version + 1, said, detail)
             page = html.render(report, recording, live)
+            recording.forget()
         except (RecordingError, *UNREADABLE) as error:
             what = error.what if isinstance(error, RecordingError) else type(error).__name__
             return self._board.say(now, f"{said}; nothing to explain yet: {words.clean(what)}")

@@ -75,6 +75,7 @@ class Detail:
         }
         if len(self._recording.notes) > self._notes:  # what can't be read is noted and left out: holes that were none
             raise RecordingError("it has changed since it was analysed.", where=str(self._recording.path))
+        self._recording.forget()
         return pack.text(header)
 
 

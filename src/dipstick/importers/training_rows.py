@@ -99,8 +99,8 @@ class TrainingRows:
             (m[1], v) for key, v in values.items() if (m := PROFILING.fullmatch(key)) and 0 <= v < LONGEST_S
         ]
         origin = "measured" if len(calls) == 1 and self._exact else "reconstructed"
-        for name, seconds in calls:  # one row a call; several in one row did not all end at its time
-            self._spans.append((0, t_ns - round(seconds * 1e9), t_ns, name, step, origin, None))
+        for name, taken in calls:  # one row a call; several in one row did not all end at its time
+            self._spans.append((0, t_ns - round(taken * 1e9), t_ns, name, step, origin, None))
         self._calls += len(calls)
         seconds = next((values[key] for key in STEP_TIME if key in values), None)
         if seconds is not None and 0 < seconds < LONGEST_S and self._edges:

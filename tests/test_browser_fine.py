@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +10,11 @@ import pytest
 import dipstick
 from browsing import Visit, visit
 from dipstick.show import FORMATS, page_tracks
-from grown import Grown, Site, serving
+from grown import Grown, serving
+from test_browser_live import watching
 from tunnel import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 FULL = '#fine:text-is("full resolution")'
@@ -27,16 +26,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grown:
     """Twelve steps, 120 s at 5 Hz; a page may hold 200 cells of each track, so each column is 1.2 s."""
     monkeypatch.setattr(page_tracks, "MOST_CELLS", 0)
     return Grown(tmp_path / "RUN", 12)
-
-
-@contextmanager
-def watching(run: Grown) -> Iterator[tuple[Site, Visit]]:
-    """The site, and a window with its page as far as the page holds it."""
-    with serving(run) as site:
-        site.look()
-        with visit(site.server.url) as seen:
-            seen.wait('#live[data-now="recording"]')
-            yield site, seen
 
 
 def zoom(seen: Visit, times: int = 4) -> tuple[float, float]:

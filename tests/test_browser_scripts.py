@@ -125,9 +125,7 @@ def test_what_was_not_measured_is_no_zero_on_the_screen(blank: Visit) -> None:
 
 def test_a_thinned_cell_makes_a_column_dense(blank: Visit) -> None:
     """It stands for many samples: the mean is drawn as the line, and least to most as a band."""
-    many = run(
-        blank, "return plain(reduce(cells([[0, 2], [2, 4], [1, 3], [9, 3], [4, 3]]), 0, 4, 2)).many;"
-    )
+    many = run(blank, "return plain(reduce(cells([[0, 2], [2, 4], [1, 3], [9, 3], [4, 3]]), 0, 4, 2)).many;")
     assert many == [8, 1]
 
 
@@ -163,7 +161,9 @@ def test_a_rectangle_of_pixels_is_where_it_should_be(blank: Visit) -> None:
 
 def test_what_lies_outside_the_picture_is_cut_off(blank: Visit) -> None:
     """No wrapping round to the next row, no error."""
-    found = pixels(blank, "p.fill(-5, 1, -5, 9, word('#ff0000')); p.tint(1, 2, 9, word('#ff0000', 255));", 2, 2)
+    found = pixels(
+        blank, "p.fill(-5, 1, -5, 9, word('#ff0000')); p.tint(1, 2, 9, word('#ff0000', 255));", 2, 2
+    )
     assert found == [[RED, NONE], [RED, NONE]]
 
 

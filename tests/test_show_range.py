@@ -62,7 +62,9 @@ def cells(arrays: Arrays, packed: Head, start: float, end: float) -> list[tuple[
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 10), (33, 47), (110, 120), (33.3, 33.9)])
-def test_every_sample_is_there_as_in_the_whole(detail: Detail, recorded: Recording, start: float, end: float) -> None:
+def test_every_sample_is_there_as_in_the_whole(
+    detail: Detail, recorded: Recording, start: float, end: float
+) -> None:
     """Reading from the middle changes no sample's place and no value, at either edge: more is read than is asked for."""
     whole, all_arrays = opened(page.data(dipstick.explain(recorded), recorded)[0])
     head, arrays = stretch(detail, start, end)
@@ -136,7 +138,9 @@ def test_a_span_that_began_long_before_is_known(tmp_path: Path) -> None:
     assert detail.sites.row(site, named=True)["file"] == "gen.py"
 
 
-def test_only_the_stretch_is_read(detail: Detail, recorded: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_stretch_is_read(
+    detail: Detail, recorded: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each table by time range, with 2 s more on both sides; who the processes are has no time."""
     read: dict[str, tuple[int | None, int | None]] = {}
     load = recorded.table

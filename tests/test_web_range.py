@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from dipstick.cli import web_range
 from dipstick.cli.web_board import Board, Shown
 from dipstick.cli.web_range import Asked, Ranges, asked
+from dipstick.show.html import asset
+from dipstick.show.page_range import LEAST_POINTS, MOST_POINTS
 from grown import TOKEN, Grown, Site, serving
 from test_show_pack import opened
 from test_web_server import Answer, cookie
@@ -18,6 +19,8 @@ from test_web_server import Answer, cookie
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from dipstick.show.page_range import Detail
 
 
 @pytest.fixture
@@ -175,16 +178,19 @@ class Slow:
         return f"{start_s} {end_s} {points}"
 
 
+def page_of(slow: Slow) -> Shown:
+    """Page 1 of it."""
+    return Shown(1, "recording", "", b"", cast("Detail", slow))
+
+
 ASKED = "version=1&from=500&to=1500&points=200"
 
 
 def test_many_viewers_are_answered_one_after_the_other() -> None:
     """Eight at once cost no more at a time than one."""
     slow, ranges, answers = Slow(), Ranges(), []
-    shown = Shown(1, "recording", "", b"", slow)  # type: ignore[arg-type]
-    viewers = [
-        threading.Thread(target=lambda: answers.append(ranges.answer(ASKED, shown))) for _ in range(8)
-    ]
+    shown = page_of(slow)
+    viewers = [threading.Thread(target=lambda: answers.append(ranges.answer(ASKED, shown))) for _ in range(8)]
     for viewer in viewers:
         viewer.start()
     assert slow.begun.wait(60)
@@ -198,7 +204,7 @@ def test_many_viewers_are_answered_one_after_the_other() -> None:
 def test_whoever_waits_too_long_is_sent_away() -> None:
     """And whoever came first is answered all the same; a mistake costs nobody's turn."""
     slow, ranges, answers = Slow(), Ranges(patience_s=0.0), []
-    shown = Shown(1, "recording", "", b"", slow)  # type: ignore[arg-type]
+    shown = page_of(slow)
     first = threading.Thread(target=lambda: answers.append(ranges.answer(ASKED, shown)))
     first.start()
     assert slow.begun.wait(60)
@@ -218,22 +224,20 @@ def test_a_fault_gives_the_turn_back() -> None:
             raise OSError
 
     ranges = Ranges(patience_s=0.0)
-    shown = Shown(1, "recording", "", b"", Broken())  # type: ignore[arg-type]
+    shown = page_of(Broken())
     assert [ranges.answer(ASKED, shown)[0] for _ in range(3)] == [503] * 3
 
 
 def test_stretches_are_of_the_page_that_is_shown() -> None:
     """A newer page brings its own recording; what is only said keeps it."""
-    board, first, second = Board(), Slow(), Slow()
-    board.show(b"", "recording", "", 1, first)  # type: ignore[arg-type]
+    board, first, second = Board(), cast("Detail", Slow()), cast("Detail", Slow())
+    board.show(b"", "recording", "", 1, first)
     board.say("recording", "more")
     assert board.shown.detail is first
-    board.show(b"", "recording", "", 2, second)  # type: ignore[arg-type]
+    board.show(b"", "recording", "", 2, second)
     assert board.shown.detail is second
 
 
 def test_the_bounds_are_those_that_are_told() -> None:
     """The page's script has the same numbers."""
-    from dipstick.show.html import asset  # noqa: PLC0415 - beside what it is compared with
-
-    assert f"POINTS = [{web_range.LEAST_POINTS}, {web_range.MOST_POINTS}]" in asset("fine.js")
+    assert f"POINTS = [{LEAST_POINTS}, {MOST_POINTS}]" in asset("fine.js")

@@ -73,7 +73,9 @@ class Detail:
             **gpu_tracks(report, part, pack, budget),
             "ranks": phase_tracks(report, part, pack, budget, self.sites)["ranks"],
         }
-        if len(self._recording.notes) > self._notes:  # what can't be read is noted and left out: holes that were none
+        if (
+            len(self._recording.notes) > self._notes
+        ):  # what can't be read is noted and left out: holes that were none
             raise RecordingError("it has changed since it was analysed.", where=str(self._recording.path))
         self._recording.forget()
         return pack.text(header)

@@ -24,7 +24,7 @@ from dipstick.analysis.waits import Meetings, meet, paint_waits
 from dipstick.model import STATES, Breakdown, Dip, GpuStates, Note, Stragglers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Sized
 
     from dipstick.analysis.collectives import DeviceWait
     from dipstick.analysis.kernel_collectives import Split

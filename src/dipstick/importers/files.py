@@ -15,6 +15,7 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers.account import Account
 from dipstick.importers.base import HOST, Head, Sink
 from dipstick.importers.binding import check_bound
+from dipstick.importers.drift import drift_notes
 from dipstick.importers.gpu_trace import check_apart
 from dipstick.importers.options import Options
 from dipstick.importers.place import Place, place
@@ -283,6 +284,8 @@ def _finish(accounts: list[Account], places: list[Place], writers: list[Recordin
             writer.note("warning", f"{account.file}: {rows:,} rows left out: {why}")
         whole = {**account.plain(), **where.plain()}
         writer.set_info(**{f"{INFO_KEY}@{writer.writer}": whole})
+    for note in drift_notes(accounts):
+        writers[0].note(note.level, note.text)
 
 
 def _anchors(account: Account, where: Place) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def number(value: float | None, decimals: int = 1) -> str:
     """``1234.56`` -> ``1,234.6``; not measured -> ``–``."""
     if value is None or not math.isfinite(value):
         return ABSENT
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # -0.04 rounds to 0, not to -0
+    return f"{value + 0.0:z,.{decimals}f}"
 
 
 def decimals_for(largest: float | None) -> int:
@@ -85,9 +85,9 @@ def seconds(value: float | None) -> str:
     if abs(value) < _DUST_S:
         return "0 s"
     if abs(value) < _MILLISECONDS_BELOW:
-        return f"{1000 * value:.{0 if abs(value) >= _WHOLE_MS else 1}f} ms"
+        return f"{1000 * value:z.{0 if abs(value) >= _WHOLE_MS else 1}f} ms"
     decimals = 2 if abs(value) < 1 else 1 if abs(value) < _WHOLE_ABOVE else 0
-    return f"{value:,.{decimals}f} s"
+    return f"{value:z,.{decimals}f} s"
 
 
 def span(value: float | None) -> str:
@@ -136,4 +136,4 @@ def clock(second: float, step: float) -> str:
     if step >= _MINUTE * 10:
         return f"{int(second // _HOUR)}:{int(second % _HOUR // _MINUTE):02d} h"
     decimals = 0 if step >= 1 else 1 if step >= 0.1 else 3  # noqa: PLR2004 - tenths under a second, else milliseconds
-    return f"{second:,.{decimals}f} s"
+    return f"{second:z,.{decimals}f} s"

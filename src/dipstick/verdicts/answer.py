@@ -53,8 +53,8 @@ def _paid_sentence(evidence: Evidence, breakdown: Breakdown) -> str:
     share = 100 * path[longest] / sum(path.values())
     bill = _bill(evidence, paid)
     if longest == paid:
-        return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), and it is the one you pay for: {bill}."
-    return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), but most is paid for {_words(paid)}: {bill}."
+        return f"The longest phase is {_words(longest)} ({share:z.0f} % of the critical path), and it is the one you pay for: {bill}."
+    return f"The longest phase is {_words(longest)} ({share:z.0f} % of the critical path), but most is paid for {_words(paid)}: {bill}."
 
 
 def _bill(evidence: Evidence, paid: str) -> str:
@@ -86,10 +86,10 @@ def _hollow_clause(findings: Findings) -> str:
     read = f"of the {amount(busy, busy)} GPU-seconds that read as busy,"
     if waiting >= WORTH_SAYING * busy:
         more = hollow - waiting
-        rest = f", and {100 * more / busy:.0f} % more did no work" if more >= WORTH_SAYING * busy else ""
-        return f"{read} {100 * waiting / busy:.0f} % are a rank waiting for another one at full utilization{rest}"
+        rest = f", and {100 * more / busy:z.0f} % more did no work" if more >= WORTH_SAYING * busy else ""
+        return f"{read} {100 * waiting / busy:z.0f} % are a rank waiting for another one at full utilization{rest}"
     if hollow >= WORTH_SAYING * busy:
-        return f"{read} {100 * hollow / busy:.0f} % did no work"
+        return f"{read} {100 * hollow / busy:z.0f} % did no work"
     if sum(s.seconds["unknown"] for s in used) >= MOST * busy:
         return f"{read} how many were work and how many waiting can't be told without power or SM counters"
     return ""
@@ -103,7 +103,7 @@ def _hollow_in_waits(breakdown: Breakdown | None) -> float:
 
 def _dips_clause(evidence: Evidence, kind: Kind) -> str:
     top = _words(kind.phase) if kind.phase else ""
-    share = f"({100 * kind.share:.0f} % of what they cost)" if kind.phase else ""
+    share = f"({100 * kind.share:z.0f} % of what they cost)" if kind.phase else ""
     return {
         "none": "no utilization dips were found",
         "unknown": "what the dips are can't be told from this recording" if evidence.findings.gpus else "",
@@ -126,7 +126,7 @@ def _worker_clause(evidence: Evidence, kind: Kind) -> str:
         return ""
     return (
         f"the widest wait for worker {slow.pid} of rank {slow.rank}, "
-        f"whose jobs take {slow.test.deep.value:.1f} times the others' there"
+        f"whose jobs take {slow.test.deep.value:z.1f} times the others' there"
     )
 
 

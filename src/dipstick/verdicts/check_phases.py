@@ -31,8 +31,8 @@ def check(evidence: Evidence) -> Check:
     decision = phase_dominates(path, path.longest, whatifs.gate)
     share, paid = decision.effect, breakdown.paid_most_for
     because = (
-        f"{path.longest} is {100 * share.value:.0f} % of the critical path "
-        f"[{100 * share.low:.0f}, {100 * share.high:.0f}] over {path.steps} steps; most GPU-seconds go to {paid}"
+        f"{path.longest} is {100 * share.value:z.0f} % of the critical path "
+        f"[{100 * share.low:z.0f}, {100 * share.high:z.0f}] over {path.steps} steps; most GPU-seconds go to {paid}"
     )
     verdict = from_decision(decision, because)
     if verdict.word == "yes" and paid != path.longest:
@@ -99,7 +99,7 @@ def _receipts(evidence: Evidence, longest: str, paid: str | None) -> Iterator[Re
         if row.phase in {longest, paid}:
             yield Receipt(
                 kind="number",
-                text=f"rank {row.rank}: {row.seconds:.1f} s in {row.phase}, {row.count} times",
+                text=f"rank {row.rank}: {row.seconds:z.1f} s in {row.phase}, {row.count} times",
                 rank=row.rank,
                 value=row.seconds,
                 unit="s",

@@ -152,6 +152,18 @@ class Evidence:
         return max((gpu.signals.window_ns for gpu in self.findings.gpus), default=0) / 1e9
 
     @cached_property
+    def too_coarse(self) -> bool:
+        """Whether a dip of half a step (or as long as the recording) could pass unseen.
+
+        Then no dip says nothing, and those that are seen are not the step's: they are the few longest.
+        """
+        used = [gpu.signals for gpu in self.findings.gpus if gpu.used]
+        visible_ns = 2 * max((max(s.period_ns, s.window_ns) for s in used), default=0)
+        start, end = self.findings.window
+        typical_s = float(np.median(self.steps.loop.measured)) if self.steps else np.inf
+        return visible_ns / 1e9 > typical_s / 2 or visible_ns >= end - start
+
+    @cached_property
     def overlap(self) -> OverlapFit | None:
         """Utilization level of each phase with step-bootstrap intervals; None without samples and steps."""
         if self.steps is None or not self.telemetry:

@@ -24,7 +24,7 @@ from dipstick.analysis.waits import Meetings, meet, paint_waits
 from dipstick.model import STATES, Breakdown, Dip, GpuStates, Note, Stragglers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Sized
 
     from dipstick.analysis.collectives import DeviceWait
     from dipstick.analysis.kernel_collectives import Split
@@ -195,9 +195,13 @@ def _owners(
     return {}, [
         Note(
             "warning",
-            f"{len(ranks)} ranks and {len(gpus)} GPUs, and no record of which runs where: GPU time per phase can't be told",
+            f"{_many(ranks, 'rank')} and {_many(gpus, 'GPU')}, and no record of which runs where: GPU time per phase can't be told",
         )
     ]
+
+
+def _many(items: Sized, one: str) -> str:
+    return f"{len(items)} {one}{'' if len(items) == 1 else 's'}"
 
 
 def _ran(processes: pl.DataFrame) -> dict[GpuKey, int]:
@@ -255,7 +259,7 @@ def _states(gpu: Gpu, span: tuple[int, int]) -> GpuStates:
 def _device_notes(waits: Sequence[DeviceWait]) -> list[Note]:
     """What the devices waited inside collectives: beside the phases, since the hosts went on."""
     told = [
-        f"rank {w.rank} {w.seconds:.1f} s in {w.count} {w.name}" for w in waits if w.seconds >= DEVICE_WAIT_S
+        f"rank {w.rank} {w.seconds:z.1f} s in {w.count} {w.name}" for w in waits if w.seconds >= DEVICE_WAIT_S
     ]
     if not told:
         return []

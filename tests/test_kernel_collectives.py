@@ -364,7 +364,7 @@ def test_two_of_four_ranks_leave_the_transfer_open(tmp_path: Path) -> None:
 
 def test_the_group_that_the_trace_names_is_recorded(tmp_path: Path) -> None:
     """PyTorch 2.3 and later: group, its ranks, its size and the elements sent; a group of 2 of 64 is whole."""
-    args = {
+    args: dict[str, Any] = {
         "Process Group Name": "tp",
         "Process Group Ranks": "[0, 1]",
         "Group size": 2,

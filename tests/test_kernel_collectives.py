@@ -85,11 +85,11 @@ def test_rows_in_any_order_give_the_same() -> None:
 
 
 def test_sizes_are_paired_apart() -> None:
-    """A small and a large all_reduce swap their order on rank 1: by size each finds its own."""
+    """A small and a large all_reduce on two streams swap their order on rank 1: by size each finds its own."""
     small: Row = {"elements": 10}
     large: Row = {"elements": 1000}
-    rows = [comm(0, 1, 3, **small), comm(0, 4, 6, **large), comm(1, 2, 3, **small), comm(1, 4, 6, **large)]
-    assert parts(rows) == {0: (1, 3, 0), 1: (0, 3, 0)}
+    rows = [comm(0, 1, 5, **small), comm(0, 2, 8, **large), comm(1, 3, 8, **large), comm(1, 4, 5, **small)]
+    assert parts(rows) == {0: (4, 6, 0), 1: (0, 6, 0)}
 
 
 def test_process_groups_are_paired_apart() -> None:

@@ -113,10 +113,12 @@ class _Export:
         return known
 
     def start_ns(self) -> int | None:
-        """Unix time of the session's start; None in old exports."""
-        for batch in self.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
-            return batch[0][0] if _fits(batch[0][0]) and batch[0][0] > LATEST_NS // 1000 else None
-        return None
+        """Unix time of the session's start; None in old exports, and where several sessions disagree."""
+        found = {
+            row[0] for batch in self.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs") for row in batch[:2]
+        }
+        start = found.pop() if len(found) == 1 else None
+        return start if _fits(start) and start > LATEST_NS // 1000 else None
 
 
 @dataclass

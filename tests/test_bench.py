@@ -81,6 +81,7 @@ def test_an_unknown_name_lists_the_names(
         "sample",
         "reader",
         "import",
+        "kineto",
         "day",
         "probe",
         "peers",

@@ -213,7 +213,7 @@ def test_memory_does_not_grow_with_the_log(
     for module in (training_rows, timings):
         monkeypatch.setattr(module, "_BATCH", 100)
     peaks = []
-    for many in (60, 180):
+    for many in (150, 450):
         path = tmp_path / "x.log"
         path.write_text(FORMS[form] * many)
         account = Account(path.name, form, "host0")

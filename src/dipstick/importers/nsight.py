@@ -189,7 +189,8 @@ def _kernels(export: _Export, reading: _Reading, base: int, sink: Sink) -> None:
             "left_ns": pl.Int64,
             "device_ms": pl.Float64,
         }
-        sink.rows("collectives", pl.DataFrame(comms, schema=types, orient="row"))
+        rows = pl.DataFrame(comms, schema=types, orient="row")
+        sink.rows("collectives", rows.with_columns(pl.lit("kernel").alias("source")))
         _count(sink, batch)
     for batch in export.rows(GRAPHS, "start", "end", "deviceId", "globalPid"):
         for start, end, device, pid in batch:

@@ -32,11 +32,9 @@ def sniff(head: Head) -> float:
     first = _object(head.lines[0])
     if first is None or step_of(first) is None:
         return 0.0
-    return (
-        0.9
-        if isinstance(first.get("data"), dict) or (time_of(first) is not None and "name" not in first)
-        else 0.0
-    )
+    timed = time_of(first) is not None and "name" not in first
+    metrics = any("/" in key and isinstance(value, int | float) for key, value in first.items())
+    return 0.9 if isinstance(first.get("data"), dict) or (timed and metrics) else 0.0
 
 
 def _object(line: str | bytes) -> dict[str, Any] | None:

@@ -138,7 +138,7 @@ def what_if_table(report: Report, most: int | None = None) -> Table | None:
         Column("change", right=False),
         Column("step"),
         Column("95 %", drop=1),
-        Column("GPU-s saved", drop=2),
+        Column("GPU-s saved" if report.run.gpus else "rank-s saved", drop=2),
         Column("", right=False),
     )
     shown = rows[:most]

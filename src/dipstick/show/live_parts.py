@@ -108,7 +108,8 @@ def process_lines(frame: Frame, look: Look, shown: int) -> list[Text]:
 def rank_lines(frame: Frame, look: Look, shown: int) -> list[Text]:
     """What each rank is in."""
     if not frame.ranks:
-        return [Text("no phase seen yet: the probe writes a span when it ends, and after 0.25 s", "dim")]
+        live = "no phase seen yet: the probe writes a span when it ends, and after 0.25 s"
+        return [Text(live if frame.mode == "recording" else "no phase was recorded up to here", "dim")]
     drawn = frame.ranks[:shown]
     rows = [_rank(rank) for rank in drawn]
     head = ["rank", "phase", "for", "inside", "step", "for", "jobs"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dipstick.model import Answer, Breakdown
 from dipstick.phases import WAIT_PHASES
-from dipstick.verdicts.bill import gpu_seconds
+from dipstick.verdicts.bill import amount, gpu_seconds
 from dipstick.verdicts.check_stragglers import gather, straggler_rank
 from dipstick.verdicts.dips_are import Kind, dips_are
 from dipstick.verdicts.slow_workers import workers
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MOST = 0.5
 WORTH_SAYING = 0.02
-WHOLE_SECONDS = 10.0
 IN_WORDS = {
     "generate": "generation", "weight_sync": "weight sync", "gather_wait": "waiting at the reward gather",
     "collective_wait": "waiting at other collectives", "logprobs": "log-probabilities", "cache_clear": "cache clears",
@@ -63,11 +62,10 @@ def _bill(evidence: Evidence, paid: str) -> str:
     findings = evidence.findings
     seconds = gpu_seconds(findings)
     everything = sum(seconds.values())
-    digits = 0 if everything >= WHOLE_SECONDS else 1  # "0 of 0" answers nothing
-    text = f"{seconds[paid]:z.{digits}f} of {everything:z.{digits}f} {'GPU' if findings.gpus else 'rank'}-seconds"
+    text = f"{amount(seconds[paid], everything)} of {amount(everything, everything)} {'GPU' if findings.gpus else 'rank'}-seconds"
     wait = seconds.get("gather_wait", 0.0)
     if paid == "reward" and wait >= WORTH_SAYING * everything:
-        text += f", and {wait:z.{digits}f} more spent waiting for {_slower(evidence)}'s rewards"
+        text += f", and {amount(wait, everything)} more spent waiting for {_slower(evidence)}'s rewards"
     return text
 
 
@@ -85,7 +83,7 @@ def _hollow_clause(findings: Findings) -> str:
         return ""
     waiting = _hollow_in_waits(findings.breakdown)
     hollow = sum(s.hollow_s for s in used)
-    read = f"of the {busy:z.0f} GPU-seconds that read as busy,"
+    read = f"of the {amount(busy, busy)} GPU-seconds that read as busy,"
     if waiting >= WORTH_SAYING * busy:
         more = hollow - waiting
         rest = f", and {100 * more / busy:z.0f} % more did no work" if more >= WORTH_SAYING * busy else ""

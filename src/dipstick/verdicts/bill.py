@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dipstick.verdicts.evidence import Evidence
     from dipstick.verdicts.sql import Literal
 
+WHOLE_SECONDS = 10.0
+
 
 def gpu_seconds(findings: Findings) -> dict[str, float]:
     """Seconds by phase over all ranks, times the GPUs of each rank (one where they are not known).
@@ -24,6 +26,15 @@ def gpu_seconds(findings: Findings) -> dict[str, float]:
     for row in findings.breakdown.rows if findings.breakdown else ():
         seconds[row.phase] = seconds.get(row.phase, 0.0) + row.seconds * max(gpus[row.rank], 1)
     return seconds
+
+
+def amount(seconds: float, whole: float) -> str:
+    """GPU-seconds in a sentence, as fine as the whole they are part of asks for: "0 of 0" answers nothing.
+
+    >>> amount(77.7, 405.0), amount(0.34, 1.23), amount(0.001, 0.006)
+    ('78', '0.3', '0.001')
+    """
+    return f"{seconds:z.{0 if whole >= WHOLE_SECONDS else 1 if whole >= 1 else 3}f}"
 
 
 def of_gpu(findings: Findings, host: str, gpu: int) -> dict[str, Literal]:

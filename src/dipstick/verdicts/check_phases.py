@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dipstick.analysis.whatif_verdict import phase_dominates, split_half_noise
-from dipstick.judgement import Check, Reason, Receipt, Verdict
+from dipstick.judgement import Check, Receipt, Verdict
 from dipstick.verdicts.algebra import from_decision, unconfirmed
 from dipstick.verdicts.sql import select
 
@@ -26,7 +26,7 @@ def check(evidence: Evidence) -> Check:
     """Judge the breakdown: ``yes`` if one phase dominates the critical path and is also the one paid for."""
     breakdown, path, whatifs = evidence.findings.breakdown, evidence.path, evidence.whatifs
     if breakdown is None or path is None or whatifs is None or path.longest is None:
-        verdict = unconfirmed(Reason.MISSING_SIGNAL, "no steps with phases were recorded")
+        verdict = unconfirmed(*evidence.no_steps)
         return Check("phases", QUESTION, verdict, facts={"what_if": None})
     decision = phase_dominates(path, path.longest, whatifs.gate)
     share, paid = decision.effect, breakdown.paid_most_for

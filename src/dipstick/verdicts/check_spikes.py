@@ -204,8 +204,9 @@ def _verdict(
     share = sum(named.values()) / count
     who = ", ".join(f"{n} belong to {name}" for name, n in named.most_common(3))
     rest = count - sum(named.values())
-    because = f"{count} spikes on {len(sets)} GPUs: {who or 'none explained'}" + (
-        f"; {rest} match nothing" if rest else ""
+    because = (
+        f"{count} {'spike' if count == 1 else 'spikes'} on {len(sets)} {'GPU' if len(sets) == 1 else 'GPUs'}: {who or 'none explained'}"
+        + (f"; {rest} match nothing" if rest else "")
     )
     if judged is None and rest:
         return unconfirmed(Reason.MISSING_SIGNAL, f"{because}; without steps no schedule can be tested")

@@ -19,7 +19,7 @@ from dipstick.judgement import Reason, Receipt, Verdict
 from dipstick.verdicts.algebra import claim, detectable, unconfirmed
 from dipstick.verdicts.bill import phase_receipts
 from dipstick.verdicts.claim_mechanisms import transfers_force_waiting
-from dipstick.verdicts.claim_phases import NO_STEPS, known_phase
+from dipstick.verdicts.claim_phases import known_phase
 from dipstick.verdicts.claims import claim_test
 from dipstick.verdicts.copies import spent_s
 from dipstick.verdicts.sql import select
@@ -58,7 +58,7 @@ def _loading(evidence: Evidence) -> Judged:
         if len(t.steps)
     ]
     if not ranks:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+        return unconfirmed(*evidence.no_steps), ()
     rank, before, length = max(ranks, key=lambda row: float(row[1].sum() / row[2].sum()))
     share = _share(evidence, before, length)
     because = (

@@ -16,7 +16,7 @@ from dipstick.model import STATES
 from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts import repo_facts
 from dipstick.verdicts.algebra import claim, measured, unconfirmed
-from dipstick.verdicts.bill import gpu_columns, gpu_seconds, of_gpu
+from dipstick.verdicts.bill import amount, gpu_columns, gpu_seconds, of_gpu
 from dipstick.verdicts.claims import claim_test
 from dipstick.verdicts.copies import WEAK, bytes_receipts, mostly, recorded, share_of_lost
 from dipstick.verdicts.sql import select, within
@@ -265,7 +265,7 @@ def high_utilization_means_work(evidence: Evidence, *, hollow_below: float = 10.
         because = "work and waiting can't be told apart without power or SM counters"
         return unconfirmed(Reason.SPINNING, because), ()
     share = 100 * hollow / busy
-    because = f"{hollow:z.0f} of {busy:z.0f} GPU-seconds that read as busy ({share:z.0f} %) are waits or copies without SM work"
+    because = f"{amount(hollow, busy)} of {amount(busy, busy)} GPU-seconds that read as busy ({share:z.0f} %) are waits or copies without SM work"
     word: Word = "yes" if share < hollow_below else "partially" if share < WEAK * 100 else "no"
     start, end = (t / 1e9 for t in evidence.findings.window)
     receipts = tuple(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dipstick.verdicts.claims import Judged
     from dipstick.verdicts.evidence import Evidence
 
-NO_STEPS = "no steps with phases were recorded"
 UNSEEN_PCT = 2.0
 FEWEST_FINE, FEWEST_COARSE, FINE_S = 15, 30, 5.0
 """Steps that a driver of the dips needs at a telemetry window up to 5 s, and above (methods 4.4)."""
@@ -46,7 +45,7 @@ def phase_longest(evidence: Evidence, *, phase: str) -> Judged:
     """The phase dominates the critical path (its share's interval above 50 %, or 10 points ahead of all others)."""
     path, whatifs = evidence.path, evidence.whatifs
     if path is None or whatifs is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+        return unconfirmed(*evidence.no_steps), ()
     if phase not in {row.phase for row in path.rows}:
         known_phase(phase)
         because = f"{phase} takes no time on the critical path"
@@ -63,7 +62,7 @@ def paid_most_for(evidence: Evidence, *, phase: str) -> Judged:
     breakdown = evidence.findings.breakdown
     known_phase(phase)
     if breakdown is None or breakdown.paid_most_for is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+        return unconfirmed(*evidence.no_steps), ()
     seconds, most = gpu_seconds(evidence.findings), breakdown.paid_most_for
     unit = "GPU-seconds" if evidence.findings.gpus else "rank-seconds"
     because = f"{phase} takes {seconds.get(phase, 0.0):z.0f} of {sum(seconds.values()):z.0f} {unit}"
@@ -174,7 +173,7 @@ def speedup(
     if change == "more_slots" and not times.is_integer():
         raise UsageError(f"{times:g} is no number of worker slots", fix="times=1, 2 ...")
     if whatifs is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+        return unconfirmed(*evidence.no_steps), ()
     if change == "faster" and phase not in whatifs.loop.columns:
         because = f"{known_phase(phase)} takes no time between the barriers of a step"
         return Verdict("no" if at_least > 1 else "yes", because, effect=1.0), phase_receipts(evidence, phase)

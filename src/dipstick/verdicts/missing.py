@@ -48,11 +48,13 @@ def _telemetry(findings: Findings) -> Iterator[Missing]:
 
 
 def _training(recording: Recording, findings: Findings) -> Iterator[Missing]:
-    if not findings.timelines:
+    if findings.breakdown is None or findings.breakdown.longest is None:  # steps alone name no phase
+        log = "a log that times the phases" if findings.timelines else "the training's own log"
         yield Missing(
             "phase spans", "which phase is longest and paid for, waits, stragglers",
-            "record the next run with dipstick run -- CMD; or import the training's own log together with this (docs/import.md)",
+            f"record the next run with dipstick run -- CMD; or import {log} together with this (docs/import.md)",
         )  # fmt: skip
+    if not findings.timelines:
         return
     if not recording.has("jobs"):
         yield Missing(

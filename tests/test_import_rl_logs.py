@@ -373,6 +373,27 @@ def test_a_folder_of_names(tmp_path: Path) -> None:
 # --- hostile ---
 
 
+@pytest.mark.parametrize("many", [999, 1000, 1001, 1002, 2500])
+def test_no_line_is_lost_where_the_framework_is_told(tmp_path: Path, many: int) -> None:
+    """The first thousand lines say whose log it is; the one after them is read as well."""
+    log = "".join(f"perf {i}: {{'perf/step_time': 1.0}}\n" for i in range(many))
+    found = read_text(tmp_path, log, "x.log")
+    assert found.account.rows_read == many
+    assert found.tables["scalars"]["step"].to_list() == list(range(many))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("9" * 100, 1e100), ("9" * 101, None), (" 1.5 ", 1.5), ("0" * 99 + "7", 7.0), ("1." + "0" * 200, None), ("1e5", 1e5),
+        ("np.float64(2.5)", 2.5), ("nan", None), ("1e999", None), ("1_000", None), ("", None), ("1.5x", None),
+    ],
+)  # fmt: skip
+def test_a_number_is_never_cut(text: str, found: float | None) -> None:
+    """The first hundred digits of a longer number are another number: missing."""
+    assert number(text) == found
+
+
 def test_printed_dicts_are_searched_not_evaluated() -> None:
     """Calls, nested and cut dicts: the numbers that stand there, nothing runs."""
     assert members("{'a': 1, \"b\": -2e3, 'c': np.float64(0.5), 'd': tensor(2.), 'e': {'f': 3}, 'g': nan, 'h': __import__('os')") == {

@@ -11,6 +11,7 @@ import dipstick
 from dipstick.importers.files import import_files
 from dipstick.judgement import Check, Claim, Reason, Receipt, Verdict
 from dipstick.verdicts.reconstructed import HEADLINE, RECORDED, SAYS, marked_check, marked_claim, share
+from dipstick.verdicts.sql import select
 from imported import T_S
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def judged(word: str, *queries: str, **more: object) -> Check:
 @pytest.mark.parametrize("word", ["yes", "partially", "no"])
 def test_a_verdict_on_telemetry_alone_is_not_marked(table: str, word: str) -> None:
     """How full the memory is does not rest on spans, wherever those lie."""
-    check = judged(word, f"SELECT MAX(mem_used_b) FROM {table} WHERE gpu = 0")  # noqa: S608 - a name of this test's own
+    check = judged(word, select("MAX(value)", table, gpu=0))
     assert marked_check(check, (3, 3)) is check
 
 

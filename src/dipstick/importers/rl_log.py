@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -47,7 +47,7 @@ def read(path: Path, options: Options, sink: Sink) -> None:
         ImportFormatError: No line says anything.
     """
     told = _told(path, sink, options)
-    first = [pair for pair, _ in zip(told, range(1000), strict=False)]
+    first = list(islice(told, 1000))
     if not first:
         raise ImportFormatError("no line of a framework that is known is in it.", where=str(path),
                                 fix="Known: OpenRLHF 'Global step N: {…}', SkyRL 'Finished: …, time cost', NeMo-RL '• Total step time', "

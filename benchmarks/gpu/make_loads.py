@@ -21,6 +21,7 @@ import tarfile
 import time
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -104,24 +105,17 @@ def shared_out(wheels: list[Path]) -> dict[str, list[tuple[str, Path, str]]]:
 def compress(target: Path, members: list[tuple[str, Path, str]]) -> Path:
     """Write one ``tar.xz``; it has its name only once it is whole."""
     unfinished = target.with_suffix(".unfinished")
-    opened: dict[Path, zipfile.ZipFile] = {}
     with (
+        ExitStack() as wheels,
         lzma.open(unfinished, "wb", filters=FILTERS) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.GNU_FORMAT) as out,
     ):
+        opened = {wheel: wheels.enter_context(zipfile.ZipFile(wheel)) for wheel in {w for _, w, _ in members}}
         for place, wheel, member in members:
-            archive = (
-                opened.setdefault(wheel, zipfile.ZipFile(wheel))
-                if wheel in opened
-                else zipfile.ZipFile(wheel)
-            )
-            opened[wheel] = archive
-            data = archive.read(member)
+            data = opened[wheel].read(member)
             entry = tarfile.TarInfo(place)
             entry.size = len(data)
             out.addfile(entry, io.BytesIO(data))
-    for archive in opened.values():
-        archive.close()
     unfinished.rename(target)
     return target
 

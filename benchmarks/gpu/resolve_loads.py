@@ -59,8 +59,14 @@ EXCLUDED = {
 """Package to the reason why it is not carried."""
 
 PASSED_OVER = {
-    ("vllm", "apache-tvm-ffi"): "0.1.9 for tilelang and flashinfer, which stay behind; xgrammar wants >= 0.1.10",
-    ("mistral-common", "numpy"): "< 2.4 on this Python; the image has 2.5.2, and no Mistral tokenizer is loaded",
+    (
+        "vllm",
+        "apache-tvm-ffi",
+    ): "0.1.9 for tilelang and flashinfer, which stay behind; xgrammar wants >= 0.1.10",
+    (
+        "mistral-common",
+        "numpy",
+    ): "< 2.4 on this Python; the image has 2.5.2, and no Mistral tokenizer is loaded",
 }
 """(Who asks, for what) to the reason why this one wish doesn't count."""
 

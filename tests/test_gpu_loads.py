@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import tarfile
 import zipfile
@@ -163,3 +164,21 @@ def test_the_room_is_what_the_repository_leaves(tmp_path: Path) -> None:
     assert pack.room(10 << 20) == 52 << 20
     with pytest.raises(SystemExit, match="ignore or move what is large"):
         pack.room(60 << 20)
+
+
+def test_wheels_that_are_there_are_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their digest, whatever their name; a damaged one is asked of pip, and said if it stays missing."""
+    (tmp_path / "loads.txt").write_text(
+        f"# made\na==1 --hash=sha256:{hashlib.sha256(b'a').hexdigest()}  # dipstick\n"
+    )
+    monkeypatch.setattr(make_loads, "HERE", tmp_path)
+    asked: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command))
+    file = tmp_path / "wheels" / "a-1.whl"
+    file.parent.mkdir()
+    file.write_bytes(b"a")
+    assert (make_loads.fetch(tmp_path), asked) == ([file], [])
+    file.write_bytes(b"b")
+    with pytest.raises(SystemExit, match=r"0 of the 1 wheels of loads\.txt: start again"):
+        make_loads.fetch(tmp_path)
+    assert "--require-hashes" in asked[0]

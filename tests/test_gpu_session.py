@@ -166,3 +166,12 @@ def test_a_clear_that_was_missed_or_written_twice_fails(clears: list[Row]) -> No
 def test_a_script_that_died_early_fails_without_a_traceback() -> None:
     """It printed nothing: no clear is its own."""
     assert cuda_check.own_clears(ran("", clear(110, 190))) == []
+
+
+@pytest.mark.parametrize("call", ["first", "second"])
+def test_what_a_call_leaves_can_come_home(call: str, tmp_path: Path) -> None:
+    """Eight files at most come back from one call; one more, and which are missing is chance."""
+    calls, _, out = session(tmp_path, call)
+    written = {Path(word).name for line in calls for word in line.split() if word.startswith(f"{out}/")}
+
+    assert len(written | {path.name for path in out.rglob("*")}) <= 8

@@ -126,25 +126,37 @@ def digest(members: list[tuple[str, Path, str]]) -> str:
     return hashlib.sha256(f"{FILTERS}{text}".encode()).hexdigest()[:12]
 
 
+def digests() -> dict[str, str]:
+    """SHA-256 to the line of ``loads.txt`` that has it."""
+    lines = [line for line in (HERE / "loads.txt").read_text().splitlines() if "sha256:" in line]
+    return {line.partition("sha256:")[2].split()[0]: line.split()[0] for line in lines}
+
+
+def present(folder: Path, wanted: dict[str, str]) -> list[Path]:
+    """The wheels there that have one of these digests."""
+    found = []
+    for wheel in sorted(folder.glob("*.whl")):
+        with wheel.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() in wanted:
+                found.append(wheel)
+    return found
+
+
 def fetch(cache: Path) -> list[Path]:
-    """The wheels of ``loads.txt``, each checked against its digest by pip."""
-    folder = cache / "wheels"
+    """The wheels of ``loads.txt``, from the cache or else by pip, which checks their digests too.
+
+    Raises:
+        SystemExit: Some are still missing.
+    """
+    folder, wanted = cache / "wheels", digests()
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = HERE / "loads.txt"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", *FOR_MACHINE, "--require-hashes", "-d", folder, "-r", wanted],
-        check=True,
-    )  # fmt: skip
-    names = [line.partition("==")[:3:2] for line in wanted.read_text().splitlines() if "==" in line]
-    starts = {f"{name.replace('-', '_')}-{rest.split()[0]}-".lower() for name, rest in names}
-    found = [
-        w
-        for w in folder.glob("*.whl")
-        if w.name.lower().replace(".", "_").startswith(tuple(s.replace(".", "_") for s in starts))
-    ]
-    if len(found) != len(starts):
-        raise SystemExit(f"{folder}: {len(found)} wheels for the {len(starts)} packages of {wanted}")
-    return sorted(found)
+    if len(found := present(folder, wanted)) < len(wanted):
+        lines = ["--require-hashes", "-d", folder, "-r", HERE / "loads.txt"]
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", *FOR_MACHINE, *lines], check=True)
+        found = present(folder, wanted)
+    if len(found) < len(wanted):
+        raise SystemExit(f"{folder}: {len(found)} of the {len(wanted)} wheels of loads.txt: start again")
+    return found
 
 
 def archives(wheels: list[Path], cache: Path) -> list[Path]:

@@ -151,7 +151,7 @@ def fetch(cache: Path) -> list[Path]:
     folder, wanted = cache / "wheels", digests()
     folder.mkdir(parents=True, exist_ok=True)
     if len(found := present(folder, wanted)) < len(wanted):
-        lines = ["--require-hashes", "-d", folder, "-r", HERE / "loads.txt"]
+        lines = ["--require-hashes", "-d", str(folder), "-r", str(HERE / "loads.txt")]
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", *FOR_MACHINE, *lines], check=True)
         found = present(folder, wanted)
     if len(found) < len(wanted):

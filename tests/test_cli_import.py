@@ -99,3 +99,90 @@ def test_from_a_trace_to_a_page(trace: Path, tmp_path: Path, capsys: pytest.Capt
     document = json.loads(capsys.readouterr().out.split("\n", 1)[1])
     assert document["answer"]["longest_phase"] == "generate"
     assert document["run"]["gpus"] == 0
+
+
+# Eighty columns
+
+
+def wide_table(path: Path) -> Path:
+    """Telemetry of forty seconds whose columns have long names, half of them unknown; local times without a zone."""
+    names = ["timestamp", "index", "utilization.gpu [%]", "utilization.memory [%]", "power.draw.average [W]"]
+    names += [f"some.vendor.extension.counter.number.{i}" for i in range(60)]
+    rows = [
+        ", ".join([f"2026/11/30 15:42:{s:02d}.000", "0", "50 %", "10 %", "300 W", *["1"] * 60])
+        for s in range(10, 50)
+    ]
+    path.write_text("\n".join([", ".join(names), *rows]) + "\n")
+    return path
+
+
+def told(path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What `dipstick import` prints."""
+    assert main(["import", str(path), "-o", str(run), "--quiet"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_every_line_fits_eighty_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Binding table, time, notes and lists of names are wrapped, and no name is lost or broken."""
+    monkeypatch.chdir(tmp_path)
+    lines = told(wide_table(tmp_path / "gpu.csv"), tmp_path.relative_to(tmp_path) / "run", capsys)
+    assert max(map(len, lines)) <= 80
+    words = {word.strip(",") for line in lines for word in line.split()}
+    assert {f"some.vendor.extension.counter.number.{i}" for i in range(40)} <= words
+    assert "and 20 more" in " ".join(" ".join(lines).split())
+
+
+def test_the_meaning_goes_on_below_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unit and how sure stand on the first line, in columns of their own; the rest of the meaning is indented under it."""
+    lines = told(wide_table(tmp_path / "gpu.csv"), tmp_path / "run", capsys)
+    at = next(i for i, line in enumerate(lines) if line.startswith("    utilization.memory [%]"))
+    first, rest = lines[at : at + 2]
+    column = first.index("mem_util_pct")
+    assert first.endswith("%      certain")
+    assert rest.startswith(" " * (column + 2))
+    assert rest[column + 2] != " "
+    whole = first[column : first.rindex("%")] + " ".join(line.strip() for line in lines[at + 1 : at + 3])
+    assert "share of time with memory access" in " ".join(whole.split())
+
+
+def test_a_long_name_stands_above_its_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A column called by 42 characters: the others' columns stay where they are."""
+    path = tmp_path / "gpu.csv"
+    name = "node.rack.seven.slot.three.utilization.gpu"
+    rows = "".join(f"{1_796_053_333 + s},0,50\n" for s in range(40))
+    path.write_text(f"timestamp,index,{name}\n{rows}")
+    words = ["import", str(path), "-o", str(tmp_path / "run"), "-q", "--bind", f"{name}=util_pct"]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index(f"    {name}")
+    index = next(line for line in lines if line.startswith("    index"))
+    assert lines[at + 1].index("util_pct") == index.index("gpu:")
+
+
+def test_the_time_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is uncertain of a file's clock stands in its paragraph, marked, and not again among the notes."""
+    said = " ".join(" ".join(told(wide_table(tmp_path / "gpu.csv"), tmp_path / "run", capsys)).split())
+    assert said.count("local time without a zone, read as UTC") == 1
+    assert "time (warning): local time without a zone" in said
+
+
+def test_a_path_is_not_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The recording's path, of whatever length, can be copied from the first line."""
+    run = tmp_path / ("a-folder-with-quite-a-long-name" * 3)
+    assert told(wide_table(tmp_path / "gpu.csv"), run, capsys)[0] == f"{run}:"
+
+
+def test_a_hundred_columns_bound_are_cut_to_forty_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One column a GPU, 100 GPUs: the first 40 are shown, the rest is counted, --json has them all."""
+    names = ",".join(f"gpu{i}.utilization" for i in range(100))
+    path = tmp_path / "wide.csv"
+    path.write_text(f"time,{names}\n" + "".join(f"{1_796_053_333 + s}{',5' * 100}\n" for s in range(40)))
+    words = ["import", str(path), "-o", str(tmp_path / "run"), "-q"]
+    assert main([*words, "--bind", "gpu*.utilization=util_pct"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[1:])) <= 80
+    assert any("more (--json lists all)" in line for line in lines)

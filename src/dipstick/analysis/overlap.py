@@ -309,5 +309,7 @@ def _level(name: str, value: float, draws: FloatArray, vif: float, exposure: tup
         return PhaseLevel(name, None, vif, samples, steps, ("COARSE",))
     reasons: tuple[Reason, ...] = ("COLLINEAR",) if "+" in name else ()
     level = percentile_interval(float(value), draws)
-    inside = replace(level, low=min(level.low, 100.0), high=min(level.high, 100.0))
+    inside = replace(
+        level, value=min(level.value, 100.0), low=min(level.low, 100.0), high=min(level.high, 100.0)
+    )
     return PhaseLevel(name, inside, vif, samples, steps, reasons)

@@ -15,10 +15,12 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers.account import Account
 from dipstick.importers.base import HOST, Head, Sink
 from dipstick.importers.binding import check_bound
+from dipstick.importers.drift import drift_notes
 from dipstick.importers.gpu_trace import check_apart
 from dipstick.importers.options import Options
 from dipstick.importers.place import Place, place
 from dipstick.importers.registry import choose, sniff
+from dipstick.importers.unused import unused
 from dipstick.importers.views import redundant
 from dipstick.importers.witness import Witness
 from dipstick.model import Note
@@ -203,7 +205,7 @@ def _import(
             )
         check_apart(accounts)
         places = place(accounts, options, witnesses)
-        notes = _leave_out(accounts, writers)
+        notes = [*_leave_out(accounts, writers), *unused(options, accounts)]
         _finish(accounts, places, writers)
     finally:
         for writer in writers:
@@ -282,6 +284,8 @@ def _finish(accounts: list[Account], places: list[Place], writers: list[Recordin
             writer.note("warning", f"{account.file}: {rows:,} rows left out: {why}")
         whole = {**account.plain(), **where.plain()}
         writer.set_info(**{f"{INFO_KEY}@{writer.writer}": whole})
+    for note in drift_notes(accounts):
+        writers[0].note(note.level, note.text)
 
 
 def _anchors(account: Account, where: Place) -> list[dict[str, Any]]:

@@ -79,6 +79,7 @@ def place(
     unix = [a for a in accounts if a.clock == "unix" and a.first_ns is not None]
     dated = [None if _floats(account) else _dated(account, unix) for account in accounts]
     kept = witnesses or [Witness() for _ in accounts]
+    _check_one_start([a for a, w in zip(accounts, kept, strict=True) if _floats(a) and w.has_steps])
     known = [
         (w, p)
         for w, p, a in zip(kept, dated, accounts, strict=True)
@@ -88,6 +89,16 @@ def place(
         where or _relative(account, witness, known, accounts, options)
         for account, witness, where in zip(accounts, kept, dated, strict=True)
     ]
+
+
+def _check_one_start(floating: list[Account]) -> None:
+    """Two logs that count from starts of their own (a restarted run) are not placed at one."""
+    if len(floating) > 1:
+        raise ImportFormatError(
+            f"{floating[0].file} and it both time steps from a start of their own, and only one start can be given or found.",
+            where=floating[1].file,
+            fix="Import them one by one, each with its --start; or, if both log the same steps, leave one out.",
+        )
 
 
 def _floats(account: Account) -> bool:

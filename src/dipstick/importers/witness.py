@@ -50,6 +50,11 @@ class Witness:
             return
         self._rows += kept.height
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether any step span was seen."""
+        return any(frame.height for frame in self.steps)
+
     def edges_s(self) -> FloatArray:
         """Step edges in seconds on the file's clock: starts, and the last end; empty without steps."""
         if not self.steps:

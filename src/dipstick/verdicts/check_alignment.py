@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,8 +47,9 @@ def missing(evidence: Evidence) -> Verdict:
     """Why the alignment could not be weighed."""
     if not evidence.findings.gpus:
         return unconfirmed(Reason.MISSING_SIGNAL, "no GPU telemetry was recorded")
-    because = "no steps with phases were recorded" if evidence.synchronous else NO_BARRIER
-    return unconfirmed(Reason.MISSING_SIGNAL, because)
+    if evidence.synchronous:
+        return unconfirmed(*evidence.no_steps)
+    return unconfirmed(Reason.MISSING_SIGNAL, NO_BARRIER)
 
 
 def as_verdict(judged: AlignmentVerdict) -> Verdict:
@@ -83,7 +85,10 @@ def _weigh(evidence: Evidence) -> AlignmentVerdict | None:
     drop = None if evidence.overlap is None or contest is None else _drop(evidence, contest)
     gap = evidence.path.gap_share if evidence.path else 0.0
     extra: tuple[Any, ...] = ("GAP",) if gap > MOST_GAP else ()
-    return judge_alignment(Weighed(lock, regression, contest, drop, extra))
+    judged = judge_alignment(Weighed(lock, regression, contest, drop, extra))
+    if judged.verdict == "unconfirmed" and evidence.too_coarse:
+        return replace(judged, reasons=("COARSE", *(r for r in judged.reasons if r != "COARSE")))
+    return judged
 
 
 def _loop(evidence: Evidence) -> Loop | None:
@@ -195,7 +200,7 @@ def _receipts(evidence: Evidence) -> Iterator[Receipt]:
     for dip in _deepest(dips):
         yield Receipt(
             kind="interval",
-            text=f"dip of {series}: {dip.depth_pct:.0f} points for {dip.end_s - dip.start_s:.1f} s, mostly {dip.phase or 'no phase'}",
+            text=f"dip of {series}: {dip.depth_pct:z.0f} points for {dip.end_s - dip.start_s:z.1f} s, mostly {dip.phase or 'no phase'}",
             gpu=dip.gpu,
             t0_s=dip.start_s,
             t1_s=dip.end_s,

@@ -22,8 +22,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dipstick.analysis.breakdown import NOT_A_FINDING
 from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts import check_stragglers
@@ -60,25 +58,16 @@ def dips_are(evidence: Evidence) -> Kind:
     lost = lost_by_phase(evidence)
     total = sum(lost.values())
     if total <= 0:
-        return Kind("unknown" if _too_coarse(evidence) else "none", None, 0.0)
+        return Kind("unknown" if evidence.too_coarse else "none", None, 0.0)
     named = {phase: s for phase, s in lost.items() if phase is not None and phase not in NOT_A_FINDING}
     groups = _grouped(evidence, named)
     top = max(groups, key=lambda phase: groups[phase], default=None)
     share = groups[top] / total if top else 0.0
     if transfers_force_waiting(evidence)[0].word == "yes":
         return Kind("transfer", top, share)
-    if sum(named.values()) < NAMED_SHARE * total or top is None:
+    if sum(named.values()) < NAMED_SHARE * total or top is None or evidence.too_coarse:
         return Kind("unknown", top, share)
     return Kind(_word(evidence, top, share, named), top, share)
-
-
-def _too_coarse(evidence: Evidence) -> bool:
-    """Whether a dip of half a step (or as long as the recording) could have passed unseen: then none says nothing."""
-    used = [gpu.signals for gpu in evidence.findings.gpus if gpu.used]
-    visible_ns = 2 * max((max(s.period_ns, s.window_ns) for s in used), default=0)
-    start, end = evidence.findings.window
-    typical_s = float(np.median(evidence.steps.loop.measured)) if evidence.steps else np.inf
-    return visible_ns / 1e9 > MOST * typical_s or visible_ns >= end - start
 
 
 def _grouped(evidence: Evidence, named: dict[str, float]) -> dict[str, float]:

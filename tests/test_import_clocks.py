@@ -111,7 +111,8 @@ def test_a_clock_set_forward_or_a_suspend_is_a_gap(tmp_path: Path) -> None:
     facts = made.accounts[0].plain()
     assert (facts["gaps"], facts["longest_interval_s"], facts["interval_s"]) == (1, 3601.0, 1.0)
     report = dipstick.explain(open_recording(made.path))
-    assert (report.run.sampling.gaps, report.run.sampling.gap_s) == (1, pytest.approx(3600.0, abs=1.0))
+    assert report.run.sampling.gaps == 1
+    assert report.run.sampling.gap_s == pytest.approx(3600.0, abs=1.0)
 
 
 def test_whole_second_stamps_that_come_twice_are_spread(tmp_path: Path) -> None:

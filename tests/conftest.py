@@ -37,6 +37,15 @@ def traces() -> Path:
     return folder
 
 
+@pytest.fixture
+def real() -> Path:
+    """The folder of practitioners' files beside the repository, LOG.md among them; skipped where it is absent."""
+    folder = ROOT.parent / "shared" / "real-files"
+    if not folder.is_dir():
+        pytest.skip(f"needs the real files in {folder}")
+    return folder
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _browser_of_the_module() -> Iterator[None]:
     """A browser that a test opened is closed with its module."""

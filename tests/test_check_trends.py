@@ -110,13 +110,18 @@ def test_two_steps_are_no_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "rows", [{"gpu": utilization([50.0] * 30)}, {"spans": World([4], [[2]]).spans()}], ids=["gpu", "step"]
+    ("rows", "reason"),
+    [
+        ({"gpu": utilization([50.0] * 30)}, Reason.MISSING_SIGNAL),
+        ({"spans": World([4], [[2]]).spans()}, Reason.LOW_N),
+    ],
+    ids=["gpu", "step"],
 )
-def test_without_steps_there_is_no_trend(rows: dict[str, list[Row]]) -> None:
-    """Missing, not flat."""
+def test_without_steps_there_is_no_trend(rows: dict[str, list[Row]], reason: Reason) -> None:
+    """Missing, not flat; one step is there, and too few."""
     found = check_trends.check(evidence_of(memory(**rows)))
 
-    assert (found.verdict.reason, found.facts["trends"], found.receipts) == (Reason.MISSING_SIGNAL, None, ())
+    assert (found.verdict.reason, found.facts["trends"], found.receipts) == (reason, None, ())
 
 
 def test_receipts_are_the_first_and_the_last_quarter() -> None:

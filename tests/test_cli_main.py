@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import subprocess
@@ -265,3 +266,19 @@ def test_numbers_on_the_command_line() -> None:
         finite("inf")
     with pytest.raises(argparse.ArgumentTypeError):
         positive("-3")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_is_no_bug(
+    code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A write to an open file fails without a file name: it says what happened and what to do, and blames nobody."""
+    monkeypatch.setattr(dipstick, "explain", fail(OSError(code, os.strerror(code))))
+    assert main(["explain", "RUN"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        (
+            f"dipstick: error: {os.strerror(code)}: what was written is not whole\n"
+            "  Make room (df -h), or write to another disk with -o; then run it again.\n"
+        ),
+    )

@@ -227,11 +227,11 @@ def test_a_query_changes_nothing(run: str, capsys: pytest.CaptureFixture[str]) -
         ("SELECT * FROM nowhere", "relation 'nowhere' was not found"),
         ("SELECT hollow FROM states", 'unable to find column "hollow"'),
         ("SELECT 1; SELECT 2", "one (and only one) statement"),
-        ("COPY gpu TO 'x'", "statement type is not supported"),
-        ("it's", "the query failed"),
+        ("COPY gpu TO 'x'", "a query begins with SELECT or WITH"),
+        ("select it's", "the query failed"),
         ("SELECT " + "(" * 500 + "1" + ")" * 500, "recursion limit exceeded"),
         ("SELECT '\udcff' FROM gpu", "the query failed"),
-        (" -- nothing but a comment", "one (and only one) statement"),
+        (" -- nothing but a comment", "a query begins with SELECT or WITH"),
     ],
 )
 def test_a_mistake_is_a_usage_error_in_one_line(
@@ -277,3 +277,16 @@ def test_only_the_tables_of_the_query_are_loaded(monkeypatch: pytest.MonkeyPatch
 def test_a_result_is_a_data_frame() -> None:
     """For those who call it from Python."""
     assert isinstance(ask(memory(gpu=TINY.gpu()), "SELECT gpu FROM gpu LIMIT 1"), pl.DataFrame)
+
+
+@pytest.mark.parametrize("sql", ["drop table gpu", "  CREATE TABLE x AS SELECT 1", "truncate table gpu", "explain select 1", "/* select */ show tables"])  # fmt: skip
+def test_only_questions_are_answered(sql: str) -> None:
+    """A statement that asks nothing is refused, not answered with an empty screen and status 0."""
+    with pytest.raises(UsageError, match="a query begins with SELECT or WITH"):
+        only_tables(sql)
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1", "\n select 1", "(select 1)", "with a as (select 1) select * from a", "-- why\nselect 1"])  # fmt: skip
+def test_questions_may_begin_in_any_way_that_asks(sql: str) -> None:
+    """In any case, in brackets, behind a comment."""
+    assert "select 1" in only_tables(sql).lower()

@@ -50,13 +50,12 @@ def test_a_scrap_of_room_is_left() -> None:
 def test_loads_come_out_as_they_went_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An archive in one load is unpacked, one in two loads joined first, a wheel in two only joined."""
     noise = np.random.default_rng(1).bytes(3000)
-    monkeypatch.setattr(pack, "LIMIT", 3200)
     monkeypatch.setattr(pack, "SMALLEST", 100)
     small = archive(tmp_path / "a.tar.xz", "pkg/a.py", b"a = 1\n")
     large = archive(tmp_path / "b.tar.xz", "pkg/b.bin", noise)
     wheel = tmp_path / "c.whl"
     wheel.write_bytes(noise)
-    pack.main(tmp_path / "loads", [small, large, wheel])
+    pack.main(tmp_path / "loads", [small, large, wheel], 3200)
     into = tmp_path / "env"
     for folder in sorted((tmp_path / "loads").iterdir()):
         load(folder, monkeypatch, into)

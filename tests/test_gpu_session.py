@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -49,9 +50,9 @@ def named(table: list[str]) -> list[tuple[str, str]]:
 
 def test_all_parts_run_in_order_and_leave_their_results(tmp_path: Path) -> None:
     """The recordings first: what the lease was for is home before the measurements begin."""
-    calls, table, out = session(tmp_path)
+    calls, table, out = session(tmp_path, "first", "second")
 
-    assert named(table) == [(part, "0") for part in ("train", "crystal", "transfer", "check", "ab")]
+    assert named(table) == [(part, "0") for part in ("train", "check", "ab", "crystal", "transfer")]
     assert {p.name for p in out.iterdir()} >= {
         "train.tar.gz", "crystal.tar.gz", "transfer.tar.gz", "train.screen.txt", "cuda_check.txt", "log.txt", "table.txt",
     }  # fmt: skip
@@ -70,13 +71,31 @@ def test_there_are_as_many_ranks_as_gpus(gpus: str, tmp_path: Path) -> None:
     assert [launched in call for call in (train, ab)] == [gpus != "1"] * 2
     assert f"--ranks {gpus} --workers 2" in crystal
     assert "--steps 20" in crystal
+    assert f"--prompts {gpus} --completions 24" in crystal
+
+
+def test_without_a_name_the_first_call_is_made(tmp_path: Path) -> None:
+    """The second needs the model that the first one leaves."""
+    _, table, _ = session(tmp_path)
+
+    assert named(table) == [(part, "0") for part in ("train", "check", "ab")]
+
+
+@pytest.mark.parametrize("parts", [("train", "check", "ab"), ("crystal", "transfer")])
+def test_the_limits_of_a_call_fit_into_it(parts: tuple[str, ...]) -> None:
+    """Each part may take all of its own limit, and the last still begins with it: 570 s less 20 for packing."""
+    script = (ROOT / "benchmarks/gpu/session.sh").read_text()
+    limits = {part: int(seconds) for part, seconds in re.findall(r"\[(\w+)\]=\$\{\w+:-(\d+)\}", script)}
+
+    assert f'"{" ".join(parts)}"' in script
+    assert sum(limits[part] for part in parts) <= 570 - 20
 
 
 def test_the_transfer_is_planted(tmp_path: Path) -> None:
     """So that a recording with a known cause comes home."""
     calls, _, _ = session(tmp_path, "transfer")
 
-    assert any("--steps 8 --transfer 4096" in call for call in calls)
+    assert any("--steps 4 --transfer 4096" in call for call in calls)
 
 
 def test_a_part_that_fails_stops_nothing_and_its_recording_comes_home(tmp_path: Path) -> None:
@@ -147,3 +166,12 @@ def test_a_clear_that_was_missed_or_written_twice_fails(clears: list[Row]) -> No
 def test_a_script_that_died_early_fails_without_a_traceback() -> None:
     """It printed nothing: no clear is its own."""
     assert cuda_check.own_clears(ran("", clear(110, 190))) == []
+
+
+@pytest.mark.parametrize("call", ["first", "second"])
+def test_what_a_call_leaves_can_come_home(call: str, tmp_path: Path) -> None:
+    """Eight files at most come back from one call; one more, and which are missing is chance."""
+    calls, _, out = session(tmp_path, call)
+    written = {Path(word).name for line in calls for word in line.split() if word.startswith(f"{out}/")}
+
+    assert len(written | {path.name for path in out.rglob("*")}) <= 8

@@ -106,7 +106,7 @@ def test_the_trace_wins_over_coarse_utilization(tmp_path: Path) -> None:
 def test_explain_says_that_communication_was_no_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two ranks, half of the busy time in a collective alone: the answer calls it hollow, and asks for no counters."""
+    """Two of four ranks, half of the busy time in a collective alone: the answer calls it hollow, and asks for no counters."""
     files = []
     for rank in (0, 1):
         events = []
@@ -115,7 +115,7 @@ def test_explain_says_that_communication_was_no_work(
             events += [note(at, 99, f"ProfilerStep#{step}"), note(at, 50, "forward"), note(at + 50, 49, "backward"),
                        kernel(at, 40, device=rank), kernel(at + 50, 40, NCCL, device=rank)]  # fmt: skip
         files.append(
-            trace(tmp_path / f"{rank}.json", events, distributedInfo={"rank": rank, "world_size": 2})
+            trace(tmp_path / f"{rank}.json", events, distributedInfo={"rank": rank, "world_size": 4})
         )
     import_files(files, tmp_path / "run", created_unix_ns=1)
     assert main(["explain", str(tmp_path / "run"), "--width", "100"]) == 0

@@ -12,6 +12,7 @@ import dipstick
 from dipstick.cli import main
 from dipstick.errors import ImportFormatError, RecordingError
 from dipstick.importers import files
+from dipstick.importers.binding import parse_wish
 from dipstick.importers.files import import_files
 from dipstick.importers.options import Options, parse_zone
 from dipstick.recording.reader import open_recording
@@ -311,3 +312,45 @@ def test_files_that_can_not_be_lined_up_ask_for_the_zone(
     assert "smi.csv: its times are local and name no zone" in err
     assert "--tz Europe/Berlin" in err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (Options(wishes=(parse_wish("vram=util_pct"),)), "--bind vram=util_pct: no file has such a column"),
+        (Options(wishes=(parse_wish("vram=ignore"),)), "--bind vram=ignore: no file has such a column"),
+        (Options(start_ns=T), "--start was not used: the files have dates of their own"),
+        (Options(interval_ns=S), "--interval was not used: the files have times of their own"),
+    ],
+)
+def test_what_was_said_in_vain_is_warned_of(
+    put: Callable[..., list[Path]], tmp_path: Path, options: Options, said: str
+) -> None:
+    """A misspelt column, a start beside dates: silence would look like obedience."""
+    made = import_files(put(smi__csv=smi()), tmp_path / "run", options)
+    assert [(note.level, note.text.startswith(said)) for note in made.notes] == [("warning", True)]
+
+
+@pytest.mark.parametrize("wish", ["x=power_w", "4=power_w", "x=ignore"])
+def test_what_was_obeyed_is_not(put: Callable[..., list[Path]], tmp_path: Path, wish: str) -> None:
+    """By name, by number, by pattern; what is left out on purpose counts as well."""
+    rows = "".join(f"2026-11-30 15:42:{s:02d}.1,0,{s},{s}.5\n" for s in range(9))
+    (path,) = put(t__csv=f"timestamp,gpu,gpu_util,x\n{rows}")
+    wishes = (parse_wish(wish),)
+    assert import_files([path], tmp_path / "run", Options(wishes=wishes)).notes == ()
+
+
+@pytest.mark.parametrize("options", [Options(interval_ns=S), Options(interval_ns=S, start_ns=T)])
+def test_rows_without_times_use_both(
+    put: Callable[..., list[Path]], tmp_path: Path, options: Options
+) -> None:
+    """nvidia-smi without its timestamp: the distance makes the axis, the start its date."""
+    (path,) = put(smi__csv="utilization.gpu [%]\n" + "50 %\n" * 20)
+    made = import_files([path], tmp_path / "run", options)
+    assert (made.tables["gpu"], made.notes) == (20, ())
+
+
+def test_an_interval_of_nothing_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """In words, not as argparse's name of a function."""
+    assert main(["import", "x.csv", "-o", "run", "--interval", "0"]) == 2
+    assert "argument --interval: 0 is no number of seconds above 0" in capsys.readouterr().err

@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 LIMITS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture
-def real(traces: Path) -> Path:
-    """The folder of real files."""
-    folder = traces.parent / "real-files"
-    if not folder.is_dir():
-        pytest.skip(f"needs the real files in {folder}")
-    return folder
-
-
 def state(folder: Path, *entries: Any, **more: Any) -> ImportedTables:
     """The tables of a trainer state with these rows."""
     whole = {"global_step": 3, "max_steps": 3, "log_history": list(entries), **more}

@@ -34,15 +34,6 @@ def activity(path: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture
-def real(traces: Path) -> Path:
-    """The folder of real files."""
-    folder = traces.parent / "real-files"
-    if not folder.is_dir():
-        pytest.skip(f"needs the real files in {folder}")
-    return folder
-
-
 @pytest.mark.parametrize(
     ("rank", "events", "on_gpu", "span_ms", "busy_ms", "share"),
     [(0, 4855, 1204, 1222.847, 547.656, 44.79), (1, 4720, 1154, 1231.186, 580.050, 47.11)],

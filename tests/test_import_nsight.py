@@ -31,18 +31,15 @@ def account(path: Path) -> Any:
 
 
 @pytest.fixture
-def real(traces: Path) -> Path:
+def real_export(real: Path) -> Path:
     """The real export."""
-    path = traces.parent / "real-files" / "nsys-2gpu-one-kernel.sqlite"
-    if not path.is_file():
-        pytest.skip(f"needs the real file {path}")
-    return path
+    return real / "nsys-2gpu-one-kernel.sqlite"
 
 
-def test_the_real_export(real: Path) -> None:
+def test_the_real_export(real_export: Path) -> None:
     """LOG.md's numbers: two GPUs listed, one kernel of 5.993702 ms on GPU 0, 48 copies in and 24 out, and its start."""
-    found = read_path(real)
-    assert choose(real).FORMAT == "nsight"
+    found = read_path(real_export)
+    assert choose(real_export).FORMAT == "nsight"
     (gpu,) = found.account.facts["gpu_activity"]
     assert (gpu["gpu"], gpu["events"], gpu["copies"]) == (0, 73, {"HtoD": 48, "DtoH": 24})
     assert gpu["kernel_work_s"] == pytest.approx(0.005993702, abs=1e-12)

@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 S = 1_000_000_000
 
 
-@pytest.fixture
-def real(traces: Path) -> Path:
-    """The folder of real files."""
-    folder = traces.parent / "real-files"
-    if not folder.is_dir():
-        pytest.skip(f"needs the real files in {folder}")
-    return folder
-
-
 def facts(path: Path, **options: Any) -> dict[str, Any]:
     """The account of a file."""
     return read_path(path, Options(**options)).account.plain()

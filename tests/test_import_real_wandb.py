@@ -25,15 +25,6 @@ STEP_BACK = "tfevents-grpo-clock-step-back"
 SHORT = "tfevents-grpo-short"
 
 
-@pytest.fixture
-def real(traces: Path) -> Path:
-    """The folder of real files."""
-    folder = traces.parent / "real-files"
-    if not folder.is_dir():
-        pytest.skip(f"needs the real files in {folder}")
-    return folder
-
-
 def means(found: ImportedTables) -> list[float]:
     """Mean utilization of each GPU, three decimals."""
     return [round(gpu["util_pct"]["mean"], 3) for gpu in found.account.plain()["gpus"]]

@@ -28,15 +28,6 @@ RAY = "\x1b[36m(TaskRunner pid=14640)\x1b[0m "
 STEP = "step:{0} - actor/pg_loss:-0.395 - timing_s/gen:6.0 - timing_s/update_actor:3.0 - timing_s/step:10.0"
 
 
-@pytest.fixture
-def real(traces: Path) -> Path:
-    """The folder of real files."""
-    folder = traces.parent / "real-files"
-    if not folder.is_dir():
-        pytest.skip(f"needs the real files in {folder}")
-    return folder
-
-
 def seconds(found: ImportedTables, name: str) -> pl.Series:
     """Lengths of the spans of that name."""
     spans = found.tables["spans"].filter(pl.col("name") == name)
@@ -351,7 +342,7 @@ def test_nemo_rls_table(tmp_path: Path) -> None:
         ("step", 0, 12, 1), ("generation", 0, 6, 1), ("policy_training", 6, 9, 1),
         ("step", 12, 24, 2), ("generation", 12, 18, 2), ("policy_training", 18, 21, 2),
     ]  # fmt: skip
-    assert bound(found)["train/Avg Reward"] == ("scalar", "", "certain")
+    assert bound(found)["train/Avg Reward"] == ("", "", "unrecognised")
 
 
 def test_prime_rls_console_has_steps_only(tmp_path: Path) -> None:
@@ -380,6 +371,27 @@ def test_a_folder_of_names(tmp_path: Path) -> None:
 
 
 # --- hostile ---
+
+
+@pytest.mark.parametrize("many", [999, 1000, 1001, 1002, 2500])
+def test_no_line_is_lost_where_the_framework_is_told(tmp_path: Path, many: int) -> None:
+    """The first thousand lines say whose log it is; the one after them is read as well."""
+    log = "".join(f"perf {i}: {{'perf/step_time': 1.0}}\n" for i in range(many))
+    found = read_text(tmp_path, log, "x.log")
+    assert found.account.rows_read == many
+    assert found.tables["scalars"]["step"].to_list() == list(range(many))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("9" * 100, 1e100), ("9" * 101, None), (" 1.5 ", 1.5), ("0" * 99 + "7", 7.0), ("1." + "0" * 200, None), ("1e5", 1e5),
+        ("np.float64(2.5)", 2.5), ("nan", None), ("1e999", None), ("1_000", None), ("", None), ("1.5x", None),
+    ],
+)  # fmt: skip
+def test_a_number_is_never_cut(text: str, found: float | None) -> None:
+    """The first hundred digits of a longer number are another number: missing."""
+    assert number(text) == found
 
 
 def test_printed_dicts_are_searched_not_evaluated() -> None:

@@ -74,6 +74,31 @@ def test_other_timings_are_listed_and_never_spans(key: str, unit: str, why: str)
     assert lay_out(0, 1, {key: 3.0}) == []
 
 
+@pytest.mark.parametrize(
+    ("framework", "key", "sure"),
+    [
+        ("verl", "timing_s/gen", "certain"), ("NeMo-RL", "timing/train/generation", "certain"),
+        ("OpenRLHF", "train/timing/generation", "certain"), ("OpenRLHF", "timing/generation", "likely"),
+        ("SkyRL", "timing/generate", "likely"), ("prime-rl", "time/forward_backward", "likely"),
+    ],
+)  # fmt: skip
+def test_names_that_others_may_use_are_likely(framework: str, key: str, sure: str) -> None:
+    """A key with a framework's own prefix is certain; ``time/step`` may be anybody's."""
+    timing = timing_of(key)
+    assert timing is not None
+    assert (timing.framework, timing.sure) == (framework, sure)
+
+
+def test_slimes_order_is_not_known_so_its_keys_are_likely() -> None:
+    """Its log says how long each part took; which came first nobody checked."""
+    keys = [timing for timing in TIMINGS.values() if timing.framework == "slime"]
+    assert keys
+    assert {timing.sure for timing in keys} == {"likely"}
+    binding = binding_of("perf/actor_train_time")
+    assert binding is not None
+    assert (binding.sure, binding.why) == ("likely", "slime logs it")
+
+
 def test_every_phase_is_one_of_ours() -> None:
     """And every parent is a key that exists, of the same framework, before it in the order or at least not itself."""
     for key, timing in TIMINGS.items():

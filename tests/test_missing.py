@@ -120,3 +120,9 @@ def test_every_line_says_what_for_and_how() -> None:
 
     assert len(rows) == 7
     assert all(row.needed_for and row.how_to_get_it for row in rows)
+
+
+def test_steps_without_phases_lack_the_phases() -> None:
+    """A log of step times (TensorBoard, trainer_state.json): which phase is paid for takes spans inside the steps."""
+    bare = [span("step", 12 * i, 12 * i + 12, step=i) for i in range(4)]
+    assert signals(spans=bare)[:3] == ["GPU telemetry", "phase spans", "reward jobs"]

@@ -10,7 +10,8 @@ import pytest
 import dipstick
 from dipstick.importers.files import import_files
 from dipstick.judgement import Check, Claim, Reason, Receipt, Verdict
-from dipstick.verdicts.reconstructed import SAYS, marked_check, marked_claim, share
+from dipstick.verdicts.reconstructed import HEADLINE, RECORDED, SAYS, marked_check, marked_claim, share
+from dipstick.verdicts.sql import select
 from imported import T_S
 
 if TYPE_CHECKING:
@@ -49,6 +50,83 @@ def test_others_stay_as_they_are(verdict: Verdict, counts: tuple[int, int]) -> N
     """Measured spans, and questions that stay open: nothing rests on anything."""
     check = Check("phases", "?", verdict, RECEIPTS)
     assert marked_check(check, counts) is check
+
+
+def judged(word: str, *queries: str, **more: object) -> Check:
+    """A check whose receipts were derived by these queries."""
+    receipts = tuple(Receipt("number", "x", query=query, **more) for query in queries)  # type: ignore[arg-type]
+    return Check("phases", "?", Verdict(word, "it is"), receipts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("table", sorted(RECORDED))
+@pytest.mark.parametrize("word", ["yes", "partially", "no"])
+def test_a_verdict_on_telemetry_alone_is_not_marked(table: str, word: str) -> None:
+    """How full the memory is does not rest on spans, wherever those lie."""
+    check = judged(word, select("MAX(value)", table, gpu=0))
+    assert marked_check(check, (3, 3)) is check
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT COUNT(*) FROM spans", "SELECT SUM(seconds) FROM phase_pieces WHERE rank = 0", "SELECT 1 FROM dips",
+        "SELECT hollow_s FROM states WHERE gpu = 0", "select 1 from gpu join steps using (t_ns)", "", "SELECT 1 FROM waits",
+    ],
+)  # fmt: skip
+def test_what_is_derived_from_spans_is_marked(query: str) -> None:
+    """Phases, dips (each lies in a phase), states (they know the ranks' waits); and what can't be told apart."""
+    assert marked_check(judged("yes", query), (3, 3)).verdict.because == f"it is; {SAYS}"
+
+
+def test_one_receipt_of_spans_among_telemetry_is_enough() -> None:
+    """The verdict needed both."""
+    check = judged("yes", "SELECT MAX(mem_used_b) FROM gpu", "SELECT COUNT(*) FROM spans")
+    assert marked_check(check, (3, 3)).verdict.because.endswith(SAYS)
+
+
+def test_a_receipt_of_a_rank_is_one_of_spans() -> None:
+    """Ranks are known by their spans only."""
+    assert marked_check(judged("yes", "SELECT 1 FROM gpu", rank=1), (3, 3)).verdict.because.endswith(SAYS)
+
+
+def test_a_verdict_on_code_alone_is_not_marked() -> None:
+    """What a checkout shows has nothing to do with the run's spans."""
+    claim = Claim("x", "t", {}, YES, (Receipt("code", "x", file="a.py", line=1, origin="static"),))
+    assert marked_claim(claim, (3, 3)) is claim
+
+
+def test_the_headline_says_that_its_phases_are_reconstructed(tmp_path: Path) -> None:
+    """Whoever reads one sentence only reads it there."""
+    report = dipstick.explain(dipstick.load(prime_rl(tmp_path)))
+    assert report.answer.longest_phase == "collective_wait"
+    assert report.answer.headline.endswith(HEADLINE)
+
+
+def test_a_headline_without_phases_says_nothing_of_them(tmp_path: Path) -> None:
+    """Steps alone, from step_time: no phase is named, so none is reconstructed."""
+    rows = ",".join(f'{{"step": {i}, "step_time": 2.0, "loss": 1.0}}' for i in range(1, 9))
+    (tmp_path / "trainer_state.json").write_text(
+        f'{{"global_step": 8, "max_steps": 8, "log_history": [{rows}]}}'
+    )
+    recording = dipstick.load(import_files([tmp_path / "trainer_state.json"], tmp_path / "run").path)
+    assert share(recording) == (8, 8)
+    answer = dipstick.explain(recording).answer
+    assert answer.longest_phase is None
+    assert HEADLINE not in answer.headline
+
+
+def test_measured_phases_in_reconstructed_steps_are_measured(tmp_path: Path) -> None:
+    """Only the steps' edges are reconstructed: the shares of the phases are not."""
+    rows = [
+        {"name": "generate", "phase": "generate", "rank": 0, "step": i, "start": T_S + 2.0 * i, "end": T_S + 2.0 * i + 1.5}
+        for i in range(9)
+    ]  # fmt: skip
+    pl.DataFrame(rows).write_parquet(tmp_path / "spans.parquet")
+    report = dipstick.explain(
+        dipstick.load(import_files([tmp_path / "spans.parquet"], tmp_path / "run").path)
+    )
+    assert report.answer.longest_phase == "generate"
+    assert HEADLINE not in report.answer.headline
 
 
 def prime_rl(folder: Path, gpus: int = 3, idle: int = 2) -> Path:

@@ -183,3 +183,10 @@ def test_the_json_is_the_frame_without_what_is_for_drawing() -> None:
         {"barrier": "reward", "waiting": [[0, 3.0]], "late": [1], "step": 1, "phase": "reward"}
     ]
     assert found["recorder"]["probe_pct"] is None
+
+
+def test_a_replay_awaits_nothing() -> None:
+    """No probe will write to a recording that has ended (an import of telemetry has none at all)."""
+    text = "\n".join(lines_of(replace(at(0.5), mode="replay")))
+    assert "no phase was recorded up to here" in text
+    assert "probe" not in text

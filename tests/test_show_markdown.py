@@ -78,7 +78,8 @@ def test_the_file_begins_with_the_answer_and_ends_with_what_is_missing() -> None
 def test_an_empty_report_is_two_lines() -> None:
     """What was recorded, and that nothing can be said."""
     assert (
-        render(empty_report()) == "# empty · no GPUs · 0 ranks · 0 steps · 0 s\n\n**Nothing can be said.**\n"
+        render(empty_report())
+        == "# empty · no GPU telemetry · 0 ranks · 0 steps · 0 s\n\n**Nothing can be said.**\n"
     )
 
 

@@ -72,7 +72,7 @@ def test_the_title_names_several_hosts_and_mixed_gpus() -> None:
 
 def test_the_title_of_a_run_without_gpus() -> None:
     """No GPU is said, not counted."""
-    assert title(empty_report()) == "empty · no GPUs · 0 ranks · 0 steps · 0 s"
+    assert title(empty_report()) == "empty · no GPU telemetry · 0 ranks · 0 steps · 0 s"
 
 
 def test_gpus_without_a_product_name() -> None:
@@ -366,7 +366,29 @@ def test_an_idle_gpu_has_no_share_of_busy() -> None:
 
 def test_without_signals_all_of_busy_may_be_work() -> None:
     """Utilization alone can't tell: the range is the answer."""
-    assert bars_of(states(0, 10.0, unknown=6.0)) == [("GPU 0", ("60 %", "0 to 60 %", "0 s", "0 %"))]
+    assert bars_of(states(0, 10.0, unknown=6.0)) == [
+        ("GPU 0", ("60 %", "0 to 60 %", "0 to 6.0 s", "0 to 100 %"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spinning", "unknown", "hollow", "of_busy"),
+    [(0.0, 0.0, "0 s", "0 %"), (2.0, 0.0, "2.0 s", "33 %"), (2.0, 1.0, "2.0 to 3.0 s", "33 to 50 %"), (0.0, 6.0, "0 to 6.0 s", "0 to 100 %")],
+)  # fmt: skip
+def test_hollow_is_a_range_where_the_state_is_not_known(
+    spinning: float, unknown: float, hollow: str, of_busy: str
+) -> None:
+    """Missing is never zero: of 6 busy seconds, those of unknown state may be hollow, or not."""
+    ((_, cells),) = bars_of(
+        states(0, 10.0, compute=6.0 - spinning - unknown, spinning=spinning, unknown=unknown)
+    )
+    assert cells[2:] == (hollow, of_busy)
+
+
+def test_the_last_bits_of_a_sum_are_no_work() -> None:
+    """0.1 + 0.2 seconds not known, 0.3 busy: nothing is known to be work, neither <1 % nor -0 %."""
+    ((_, cells),) = bars_of(states(0, 10.0, unknown=0.1 + 0.2, compute=1e-16))
+    assert cells[1] == "0 to 3 %"
 
 
 def test_bars_need_a_used_gpu() -> None:

@@ -185,7 +185,7 @@ G generate         8.0    10.0   45 %     4.5  99 %     0.0
 """
 
 EMPTY = """\
-╭─ empty · no GPUs · 0 ranks · 0 steps · 0 s ──────────────────────────────────╮
+╭─ empty · no GPU telemetry · 0 ranks · 0 steps · 0 s ─────────────────────────╮
 │ Nothing can be said.                                                         │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """
@@ -362,7 +362,7 @@ def test_unknown_busy_time_makes_work_a_range() -> None:
     """Busy 60 %, of which 20 % hollow and 10 % not known: 30 to 40 % is work."""
     one = states(0, 10.0, compute=3.0, spinning=2.0, unknown=1.0)
     lines = screen_of(tiny_report(states=(one,)), "Busy by utilization, and doing work")
-    assert lines[-1] == "GPU 0  ###########~~~~~~~~????...............  60 %  30 to 40 %   2.0 s     33 %"
+    assert lines[-1] == "GPU 0  #########~~~~~???............  60 %  30 to 40 %  2.0 to 3.0 s  33 to 50 %"
 
 
 def test_an_unused_gpu_is_named_and_not_counted() -> None:

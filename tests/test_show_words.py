@@ -161,3 +161,26 @@ def test_counts_and_lists() -> None:
 def test_times_on_an_axis(second: float, step: float, shown: str) -> None:
     """As fine as the ticks are."""
     assert words.clock(second, step) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "shown"), [(-0.04, 1, "0.0"), (-0.4, 0, "0"), (-0.0, 2, "0.00"), (-0.06, 1, "-0.1"), (-1e-15, 0, "0")]
+)  # fmt: skip
+def test_nothing_has_no_sign(value: float, decimals: int, shown: str) -> None:
+    """What rounds to nothing is 0, not -0."""
+    assert words.number(value, decimals) == shown
+
+
+@pytest.mark.parametrize("dust", [-1e-12, 1e-12, -0.0])
+def test_what_floats_leave_is_no_duration(dust: float) -> None:
+    """Less than a nanosecond was never recorded."""
+    assert words.seconds(dust) == "0 s"
+
+
+@pytest.mark.parametrize(
+    ("step", "shown"),
+    [(0.001, "0.000 s"), (0.5, "0.0 s"), (60.0, "0 s"), (1200.0, "0:00 h"), (7200.0, "0:00 h")],
+)
+def test_an_axis_begins_at_nought(step: float, shown: str) -> None:
+    """Even where the arithmetic of its ticks ends a hair before it: never -0 s, nor -1:59 h."""
+    assert words.clock(-1e-9, step) == words.clock(0.0, step) == shown

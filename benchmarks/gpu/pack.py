@@ -8,11 +8,15 @@ Files go in the order given, each into the current load if it still fits; one th
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import sys
 from pathlib import Path
 
-LIMIT = 55 << 20
-"""Bytes a load: 64 MiB less the repository itself (5.4 MB, and growing)."""
+CARRIED = 64 << 20
+"""Bytes that travel with a call: the repository and what is carried."""
+SPARE = 2 << 20
+"""Of these left free: the repository grows between packing and the call."""
+TAR_BLOCK = 512
 SMALLEST = 4 << 20
 """A piece below this is not worth a cut: the load is closed instead."""
 
@@ -37,9 +41,33 @@ def cut(sizes: list[int], limit: int, smallest: int) -> list[list[tuple[int, int
     return loads
 
 
-def main(folder: Path, files: list[Path]) -> None:
-    """Write the loads."""
-    loads = cut([file.stat().st_size for file in files], LIMIT, SMALLEST)
+def tree(root: Path) -> int:
+    """Bytes of the tar of what travels with every call: files that git tracks or doesn't ignore."""
+    names = subprocess.run(
+        ["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"],
+        check=True, capture_output=True, text=True,
+    ).stdout.split("\0")  # fmt: skip
+    files = [root / name for name in names if name and (root / name).is_file()]
+    return sum(TAR_BLOCK * (1 + -(-file.stat().st_size // TAR_BLOCK)) for file in files)
+
+
+def room(repository: int) -> int:
+    """Bytes a load may have beside a repository of so many.
+
+    Raises:
+        SystemExit: Less than a tenth is left: something large lies in the repository that git doesn't ignore.
+    """
+    left = CARRIED - SPARE - repository
+    if left < CARRIED // 10:
+        raise SystemExit(
+            f"the repository takes {repository:,} of {CARRIED:,} bytes: ignore or move what is large"
+        )
+    return left
+
+
+def main(folder: Path, files: list[Path], limit: int) -> None:
+    """Write the loads, none larger than the limit."""
+    loads = cut([file.stat().st_size for file in files], limit, SMALLEST)
     counts = [sum(f == i for load in loads for f, _, _ in load) for i in range(len(files))]
     written = [0] * len(files)
     for number, load in enumerate(loads, 1):
@@ -58,4 +86,4 @@ def main(folder: Path, files: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]])
+    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]], room(tree(Path(__file__).parents[2])))

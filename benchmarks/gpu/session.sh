@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# All that the next lease of a GPU machine is to bring home, in one call, in this order, each part with its own limit:
+# All that the next lease of a GPU machine is to bring home, in two calls, each part with its own limit:
 #
 #   train     TRL with colocated vLLM, one rank a GPU, unchanged, under dipstick run (grpo_run.sh's stages model, train)
-#   crystal   crystal_rl, one rank a GPU, 2 workers a rank, 20 steps
-#   transfer  the same for 8 steps with copies planted (--transfer): dipstick has to find them
 #   check     tests/live/cuda_check.py
 #   ab        seed-paired A/B, recorded and not, in turns, with all GPUs there are
 #
-#   benchmarks/gpu/session.sh [PART…]      all parts, or these; with what unpack.py put into $INTO (/tmp/dipstick-env)
+#   crystal   crystal_rl, one rank a GPU, 2 workers and 24 completions a rank, 20 steps
+#   transfer  the same for 4 steps with copies planted (--transfer): dipstick has to find them
 #
+#   benchmarks/gpu/session.sh first        train, check, ab      (PART… names parts instead)
+#   benchmarks/gpu/session.sh second       crystal, transfer; the part train makes the model they need
+#
+# With what unpack.py put into $INTO (/tmp/dipstick-env). Each call's limits add up to less than $SESSION_SECONDS.
 # Works with 1, 2 or 4 GPUs. A part that fails or takes too long doesn't stop the next, and no part begins that can't end
 # within $SESSION_SECONDS (570: a call has 600). What each left is in $OUT when it ends, not at the end of all: a recording
 # as NAME.tar.gz (packed under 500 kB, else noted), its findings as NAME.json and NAME.screen.txt, and table.txt says what
@@ -32,16 +35,17 @@ gpus() { nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true; }
 ranks=${RANKS:-$(gpus)}
 if [ "${ranks:-0}" -lt 1 ]; then ranks=1; fi
 model=${MODEL:-$INTO/smollm2}
-crystal_args=(--preset gpu --prompts 2)
+crystal_args=(--preset gpu --prompts "$ranks" --completions 24) # 19 s a step with 32 a rank, on two H200s; its tail is kept
 if ! "$python" -c 'import chgnet' 2>/dev/null; then crystal_args+=(--surrogate fake); fi # its numbers mean nothing then
-train_args="--batch 32 --tokens 512" ab_args="--batch 16 --tokens 256" train_steps=28 crystal_steps=20 transfer_steps=8
+train_args="--batch 32 --tokens 512" ab_args="--batch 16 --tokens 256" train_steps=28 crystal_steps=20 transfer_steps=4
 if [ -n "$REHEARSE" ]; then
   crystal_args=(--preset tiny --surrogate fake)
   model=${MODEL:-$PWD/src/crystal_rl/policies/tiny}
   train_args="--cpu --generate transformers --batch 4 --tokens 16" ab_args=$train_args
   train_steps=2 crystal_steps=2 transfer_steps=2
 fi
-declare -A limit=([train]=${TRAIN_SECONDS:-200} [crystal]=${CRYSTAL_SECONDS:-180} [transfer]=${TRANSFER_SECONDS:-80} [check]=${CHECK_SECONDS:-60} [ab]=${AB_SECONDS:-240})
+declare -A limit=([train]=${TRAIN_SECONDS:-240} [check]=${CHECK_SECONDS:-60} [ab]=${AB_SECONDS:-240} [crystal]=${CRYSTAL_SECONDS:-400} [transfer]=${TRANSFER_SECONDS:-130})
+declare -A call=([first]="train check ab" [second]="crystal transfer")
 
 left() { echo $((SESSION_SECONDS - (SECONDS - started))); }
 say() { echo "== $((SECONDS - started)) s: $*"; }
@@ -98,8 +102,8 @@ ab() {
 
 {
   say "$ranks ranks, $(gpus) GPUs"
-  for part in "${@:-train crystal transfer check ab}"; do
-    for one in $part; do
+  for part in "${@:-first}"; do
+    for one in ${call[$part]:-$part}; do
       seconds=${limit[$one]:-}
       if [ -z "$seconds" ]; then echo "$one: no such part" | tee -a "$OUT/table.txt"; continue; fi
       rest=$(($(left) - 20))

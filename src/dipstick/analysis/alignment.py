@@ -260,7 +260,7 @@ def _event_fact(best: BoundaryLock | None) -> str:
         return ""
     return (
         f"{best.hits} of {best.onsets} dips start at the {best.boundary} boundary "
-        f"({100 * best.chance_rate:.0f} % by chance)"
+        f"({100 * best.chance_rate:z.0f} % by chance)"
     )
 
 
@@ -269,8 +269,8 @@ def _drop_fact(evidence: Evidence) -> str:
     if drop is None:
         return ""
     if drop.value < 0:
-        return f"utilization rises by {-drop.value:.0f} points [{-drop.high:.0f}, {-drop.low:.0f}]"
-    return f"utilization falls by {drop.value:.0f} points [{drop.low:.0f}, {drop.high:.0f}]"
+        return f"utilization rises by {-drop.value:z.0f} points [{-drop.high:z.0f}, {-drop.low:z.0f}]"
+    return f"utilization falls by {drop.value:z.0f} points [{drop.low:z.0f}, {drop.high:z.0f}]"
 
 
 def _p_fact(p_value: float | None) -> str:
@@ -282,5 +282,5 @@ def _which(evidence: Evidence) -> str:
     if contest is None or contest.leader is None:
         return "which boundary is unknown"
     if contest.winner:
-        return f"they follow {contest.winner} ({contest.lag_s.value:+.2f} s)"
+        return f"they follow {contest.winner} ({contest.lag_s.value:+z.2f} s)"
     return "not told apart: " + ", ".join(contest.unresolved)

@@ -11,6 +11,7 @@ host or the device does that waiting is seen, not assumed:
 The n-th call of a name in a step is the same on every rank where all have equally many. The recording doesn't say which
 ranks a call is for, nor which is the source: calls of a part of the ranks, and one-to-all or all-to-one calls, fail the
 test of leaving together and are left out; so is a call that begins during another of its process. Calls that DDP makes in C++ are not recorded at all.
+Rows that are kernels of a trace are no calls of a host: ``kernel_collectives`` splits them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import polars as pl
 
 from dipstick import phases
+from dipstick.analysis.kernel_collectives import KERNEL
 from dipstick.analysis.spans import of_ranks
 from dipstick.analysis.timeline import paint
 from dipstick.analysis.waits import Meetings, late_because
@@ -85,7 +87,8 @@ def match(
     present = [t for t in timelines if len(t.steps)]
     if len(present) < 2 or collectives.is_empty():  # noqa: PLR2004 - one rank has nobody to wait for
         return []
-    rows = of_ranks(collectives, processes).drop_nulls(["entered_ns", "left_ns"])
+    hosts = collectives.filter(pl.col("source").cast(pl.String).ne_missing(KERNEL))
+    rows = of_ranks(hosts, processes).drop_nulls(["entered_ns", "left_ns"])
     keyed = pl.concat([_keyed(t, rows.filter(pl.col("rank") == t.rank)) for t in present])
     same = pl.col("rank").n_unique().over("name", "step", "nth") == len(present)
     groups = keyed.with_columns(same.alias("same")).filter(pl.col("same").all().over("name", "step"))

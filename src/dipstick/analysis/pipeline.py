@@ -13,6 +13,7 @@ from dipstick.analysis.abreast import abreast
 from dipstick.analysis.breakdown import GpuOfRank, break_down
 from dipstick.analysis.collectives import add_collectives, device_waits, match
 from dipstick.analysis.job_dips import find_all
+from dipstick.analysis.kernel_collectives import split, told
 from dipstick.analysis.restarts import join_restarts
 from dipstick.analysis.spans import of_ranks, read_lanes
 from dipstick.analysis.states import Context, StateSeries, classify
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
 
     from dipstick.analysis.collectives import DeviceWait
+    from dipstick.analysis.kernel_collectives import Split
     from dipstick.model import IntArray
     from dipstick.recording.reader import Recording
 
@@ -88,9 +90,10 @@ def analyse(recording: Recording) -> Findings:
     lanes, restarts = join_restarts(lanes)
     bare, window = build(lanes, whole)
     meetings = meet(bare)
-    calls = match(bare, recording.table("collectives"), processes)
+    collectives = recording.table("collectives")
+    calls, kernels = match(bare, collectives, processes), split(collectives, processes)
     timelines, meetings = add_collectives(paint_waits(bare, meetings), meetings, calls)
-    gpus, notes = find_gpus(recording, processes, timelines, window)
+    gpus, notes = find_gpus(recording, processes, timelines, window, kernels)
     of_rank = _of_rank(gpus)
     found = break_down(timelines, meetings, of_rank) if timelines else None
     by_rank = {t.rank: t for t in timelines}
@@ -115,12 +118,17 @@ def analyse(recording: Recording) -> Findings:
             *restarts,
             *_span_notes(timelines, homeless, processes),
             *_device_notes(device_waits(calls)),
+            *(Note("info", text) for text in told(kernels)),
         ),
     )
 
 
 def find_gpus(
-    recording: Tables, processes: pl.DataFrame, timelines: Sequence[RankTimeline], window: tuple[int, int]
+    recording: Tables,
+    processes: pl.DataFrame,
+    timelines: Sequence[RankTimeline],
+    window: tuple[int, int],
+    kernels: Sequence[Split] = (),
 ) -> tuple[list[Gpu], list[Note]]:
     """Signals and states of every GPU, and which rank it belongs to.
 
@@ -129,7 +137,9 @@ def find_gpus(
         processes: Who runs where.
         timelines: Ranks with their waits painted in.
         window: Where idle power is learned.
+        kernels: What is known of the collectives' kernels.
     """
+    by_rank, ran = {one.rank: one for one in kernels}, _ran(processes)
     signals = read_signals(recording.table("gpu"), recording.table("gpu_counters"))
     if timelines and DRIVER in processes["role"].cast(pl.String).to_list():
         owner, notes = _of_driver([(s.host, s.gpu) for s in signals if _is_used(s)], timelines)
@@ -146,7 +156,9 @@ def find_gpus(
         rank = owner.get((signal.host, signal.gpu))
         mine = [t for t in timelines if t.rank == rank]
         copies = _joined(_pieces(mine, COPY_PHASES), _copy_events(events, rank))
-        context = Context(_pieces(mine, phases.WAIT_PHASES), copies, window)
+        device = by_rank.get(ran.get((signal.host, signal.gpu), -1))
+        split_up = {} if device is None else {"device_waits": device.waits, "transfers": device.transfers}
+        context = Context(_pieces(mine, phases.WAIT_PHASES), copies, window, **split_up)
         known = not any(word in names.get((signal.host, signal.gpu), "") for word in NOT_UNDERSTOOD)
         seen = classify(signal, context, understood=known)
         return Gpu(signal, seen, rank, rank is not None or _is_used(signal))
@@ -172,16 +184,7 @@ def _owners(
 ) -> tuple[dict[GpuKey, int], list[Note]]:
     """Which rank runs on which GPU: from the processes table, else by order where the counts match."""
     ranks = {t.rank for t in timelines}
-    known = processes.filter(
-        pl.col("rank").is_not_null() & pl.col("gpu").is_not_null() & (pl.col("gpu") >= 0)
-    )
-    owner = {
-        (host or "", gpu): rank  # the lowest rank keeps a GPU: stray contexts of others often lie on GPU 0
-        for host, gpu, rank in known.select(pl.col("host").cast(pl.String), "gpu", "rank")
-        .sort("rank", descending=True)
-        .iter_rows()
-        if rank in ranks
-    }
+    owner = _ran(processes.filter(pl.col("rank").is_in(ranks)))
     if owner or not ranks or not gpus:
         return owner, []
     if len(ranks) == len(gpus):
@@ -199,6 +202,13 @@ def _owners(
 
 def _many(items: Sized, one: str) -> str:
     return f"{len(items)} {one}{'' if len(items) == 1 else 's'}"
+
+
+def _ran(processes: pl.DataFrame) -> dict[GpuKey, int]:
+    """The rank of each GPU that a process names; the lowest keeps it: stray contexts of others often lie on GPU 0."""
+    known = processes.filter(pl.col("rank").is_not_null() & (pl.col("gpu") >= 0))
+    rows = known.select(pl.col("host").cast(pl.String), "gpu", "rank").sort("rank", descending=True)
+    return {(host or "", gpu): rank for host, gpu, rank in rows.iter_rows()}
 
 
 def _pieces(timelines: Sequence[RankTimeline], names: Sequence[str]) -> tuple[IntArray, IntArray]:
@@ -249,7 +259,7 @@ def _states(gpu: Gpu, span: tuple[int, int]) -> GpuStates:
 def _device_notes(waits: Sequence[DeviceWait]) -> list[Note]:
     """What the devices waited inside collectives: beside the phases, since the hosts went on."""
     told = [
-        f"rank {w.rank} {w.seconds:.1f} s in {w.count} {w.name}" for w in waits if w.seconds >= DEVICE_WAIT_S
+        f"rank {w.rank} {w.seconds:z.1f} s in {w.count} {w.name}" for w in waits if w.seconds >= DEVICE_WAIT_S
     ]
     if not told:
         return []

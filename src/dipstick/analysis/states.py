@@ -51,6 +51,9 @@ MEM_UTIL_QUIET_PCT = 5.0
 and at full utilization and idle power our runs hold nothing in between (docs/states.md)."""
 
 
+_NEVER: tuple[IntArray, IntArray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What other layers know about a GPU's windows. Disjoint intervals in ns.
@@ -59,11 +62,15 @@ class Context:
         waits: When a rank of this GPU is known to wait at a barrier (its peer is late).
         copies: When device-to-device copies are expected (weight sync, checkpoint, sleep, wake).
         window: The analysis window, in which idle power is learned.
+        device_waits: When a collective's kernel on this GPU only waited for other ranks (from all ranks' traces).
+        transfers: When one moved data.
     """
 
     waits: tuple[IntArray, IntArray]
     copies: tuple[IntArray, IntArray]
     window: tuple[int, int]
+    device_waits: tuple[IntArray, IntArray] = _NEVER
+    transfers: tuple[IntArray, IntArray] = _NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,7 @@ def classify(signals: Signals, context: Context, *, understood: bool = True) -> 
         code = np.where(profiled, by_counters, code).astype(np.uint8)
     traced = ~np.isnan(signals.counters[TRACED])
     if traced.any():
-        code = np.where(traced, _by_trace(signals, waiting), code).astype(np.uint8)
+        code = np.where(traced, _by_trace(signals, context, waiting), code).astype(np.uint8)
     code[np.isnan(active)] = CODE["unknown"]
     code[active == 0] = CODE["idle"]
     return StateSeries(
@@ -158,10 +165,15 @@ def _method(
 
 def _inside(windows: Series, starts: IntArray, ends: IntArray) -> Mask:
     """Windows that lie at least half inside the intervals."""
+    half: Mask = _covered_ns(windows, starts, ends) >= 0.5 * (windows.t1 - windows.t0)
+    return half
+
+
+def _covered_ns(windows: Series, starts: IntArray, ends: IntArray) -> FloatArray:
+    """Of each window, what lies inside the intervals."""
     edges, rate = indicator(starts, ends)
     (inside,) = between(edges, [rate], windows.t0, windows.t1)
-    half: Mask = inside >= 0.5 * (windows.t1 - windows.t0)
-    return half
+    return inside
 
 
 def _by_counters(s: Signals, active: FloatArray, waiting: Mask, copying: Mask) -> tuple[CodeArray, Mask]:
@@ -201,15 +213,21 @@ def _by_counters(s: Signals, active: FloatArray, waiting: Mask, copying: Mask) -
     return code, memory & (code == CODE["compute"])
 
 
-def _by_trace(s: Signals, waiting: Mask) -> CodeArray:
+def _by_trace(s: Signals, context: Context, waiting: Mask) -> CodeArray:
     """From a trace of every kernel and copy: what ran for most of the window's busy time.
 
-    A communication kernel that runs alone moves data or waits for its peers; a trace of one rank can't say which.
+    A communication kernel that runs alone moves data or waits for its peers: whichever more of the window is known to be,
+    if that is half of the kernel's time. A trace of one rank can't say.
     """
     shares = np.stack([s.counters[name] for name in TRACED_AS])
     most = np.nan_to_num(shares).argmax(axis=0)
     code: CodeArray = np.asarray([CODE[name] for name in TRACED_AS.values()], np.uint8)[most]
-    code[(code == CODE["waiting_or_bus_copy"]) & waiting] = CODE["spinning"]
+    alone = code == CODE["waiting_or_bus_copy"]
+    waited, moved = (_covered_ns(s.windows, *part) for part in (context.device_waits, context.transfers))
+    length = s.counters["comm_alone_pct"] / 100 * (s.windows.t1 - s.windows.t0)
+    known = waited + moved >= 0.5 * length
+    code[alone & waiting] = CODE["spinning"]
+    code[alone & known] = np.where(waited >= moved, CODE["spinning"], CODE["copying_bus"])[alone & known]
     return code
 
 

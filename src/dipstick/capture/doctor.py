@@ -238,7 +238,7 @@ def _utilization(nvml: Any, handle: Any, window: float | None) -> Signal:
     rates = call(nvml, "nvmlDeviceGetUtilizationRates", handle)
     seen = f"{rates.value.gpu} % now, memory access {rates.value.memory} %" if rates.ok else ""
     if window is not None:
-        seen += f"; each value is a mean over {window:.2f} s"
+        seen += f"; each value is a mean over {window:z.2f} s"
     return _signal("utilization", rates, seen, "dips, and how busy each phase reads")
 
 
@@ -261,7 +261,7 @@ def _history(stamps: Sequence[int]) -> str:
     step = spacing(stamps)
     if step is None:
         return "empty now"
-    return f"{(max(stamps) - min(stamps)) / 1e6:.1f} s at {1 / step:.1f} Hz"
+    return f"{(max(stamps) - min(stamps)) / 1e6:z.1f} s at {1 / step:z.1f} Hz"
 
 
 def spacing(stamps: Sequence[int]) -> float | None:
@@ -300,7 +300,7 @@ def _power(nvml: Any, handle: Any) -> Signal:
     return _signal(
         "power",
         watts,
-        f"{watts.value:.0f} W now" if watts.ok else "",
+        f"{watts.value:z.0f} W now" if watts.ok else "",
         "waiting guessed from idle power without counters",
     )
 

@@ -165,7 +165,7 @@ def _wrapped(label: str, text: str) -> list[str]:
 def _time(seconds: float) -> str:
     """``6 min 45 s``, ``3.2 s``."""
     if seconds < 60:  # noqa: PLR2004 - seconds in a minute
-        return f"{seconds:.1f} s"
+        return f"{seconds:z.1f} s"
     hours, rest = divmod(round(seconds), 3600)
     minutes, left = divmod(rest, 60)
     return (f"{hours} h " if hours else "") + f"{minutes} min {left} s"
@@ -174,6 +174,6 @@ def _time(seconds: float) -> str:
 def _size(size: int) -> str:
     for unit in ("B", "kB", "MB"):
         if size < 1000:  # noqa: PLR2004 - decimal prefixes
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+            return f"{size:z.0f} {unit}" if unit == "B" else f"{size:z.1f} {unit}"
         size /= 1000  # type: ignore[assignment] # from here on a fraction
-    return f"{size:.1f} GB"
+    return f"{size:z.1f} GB"

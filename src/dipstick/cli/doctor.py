@@ -94,7 +94,7 @@ def _processes(found: Processes) -> str:
 
 
 def _gpu(gpu: GpuProbe) -> list[str]:
-    memory = f"{gpu.mem_total_b / 2**30:.1f} GiB" if gpu.mem_total_b else "memory unknown"
+    memory = f"{gpu.mem_total_b / 2**30:z.1f} GiB" if gpu.mem_total_b else "memory unknown"
     split = ", split by MIG: states stay unknown" if gpu.mig else ""
     head = f"GPU {gpu.index}: {_clean(gpu.name)}, {memory}, {_clean(gpu.uuid)}{split}"
     return [head, *(_signal(signal) for signal in gpu.signals)]

@@ -7,6 +7,8 @@ that is; what is ambiguous is refused, with the choices. Formats and what each c
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+
 from dipstick.cli.options import positive
 from dipstick.cli.output import answer, answer_json
 from dipstick.errors import EXIT_ANSWERED
@@ -56,7 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < 1e6:  # noqa: PLR2004 - NaN fails too
-        raise ValueError(text)
+        raise ArgumentTypeError(f"{text} is no number of seconds above 0")
     return value
 
 

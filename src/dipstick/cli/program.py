@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 from dipstick.cli.options import make_parser
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from dipstick.cli.options import Command, Parser, Program
 
 _INTERRUPTED = 130
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""Of a write to a file that is open already: Python names no file then, and it is no bug of ours."""
+_MAKE_ROOM = "Make room (df -h), or write to another disk with -o; then run it again."
 _BUG = "this is a bug in {}, please report it; run again with -v for the traceback"
 
 
@@ -61,6 +65,8 @@ def _unexpected(error: BaseException, talk: Talk) -> int:
     """A file that cannot be written is the user's to fix; everything else is ours."""
     if isinstance(error, OSError) and error.filename is not None:
         talk.error(f"{error.filename}: {error.strerror}")
+    elif isinstance(error, OSError) and error.errno in _FULL:
+        talk.error(f"{error.strerror}: what was written is not whole\n{_MAKE_ROOM}")
     else:
         talk.error(f"{type(error).__name__}: {error}: {_BUG.format(talk.program)}")
     return EXIT_NO_ANSWER

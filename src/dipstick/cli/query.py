@@ -30,6 +30,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _READER = re.compile(r"\b(?:read|scan)_\w+", re.IGNORECASE)
+_ASKS = re.compile(r"[\s(]*(?:select|with)\b", re.IGNORECASE)
 _OTHER_STRING = re.compile(r"[\w&]''|\$")
 
 
@@ -91,7 +92,7 @@ def only_tables(sql: str) -> str:
     Comments go, and strings with a prefix (``E'...'``, ``$$``) are refused: Polars might see their ends elsewhere.
 
     Raises:
-        UsageError: A function that reads files, or a string with a prefix.
+        UsageError: A function that reads files, a string with a prefix, or a statement that is no query (DROP TABLE).
     """
     tokens = [(match.lastgroup, match[0]) for match in _TOKEN.finditer(sql)]
     outside = "".join("''" if kind == "text" else part for kind, part in tokens if kind != "comment")
@@ -99,6 +100,13 @@ def only_tables(sql: str) -> str:
     if found:
         raise UsageError(
             f"{found[0].lower()} reads from outside the recording", fix="tables: dipstick query RUN"
+        )
+    if not _ASKS.match(outside):
+        from dipstick.analysis import frames  # noqa: PLC0415 - loads NumPy
+
+        known = ", ".join(frames.names())
+        raise UsageError(
+            "a query begins with SELECT or WITH", fix=f"tables: {known}; columns: dipstick query RUN"
         )
     if _OTHER_STRING.search(outside):
         raise UsageError("strings are 'in single quotes', without a letter or $ before them")

@@ -43,7 +43,7 @@ def run(args: Namespace, talk: Talk) -> int:
     for outcome in judge(args.names, args.seed, processes=processes):
         outcomes.append(outcome)
         talk.say(
-            f"{outcome.scenario}: {outcome.about}: {'ok' if outcome.passed else 'DIFFERS'} ({outcome.seconds:.1f} s)"
+            f"{outcome.scenario}: {outcome.about}: {'ok' if outcome.passed else 'DIFFERS'} ({outcome.seconds:z.1f} s)"
         )
     if args.json:
         answer_json(document(outcomes, args.seed))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from dipstick.show.page_range import Detail
+
     Now = Literal["waiting", "recording", "ended"]
 
 
@@ -22,12 +24,14 @@ class Shown:
         now: How the recording stands.
         said: The same in words.
         page: The whole page.
+        detail: What it was made of, for who zooms in; None: there is nothing yet.
     """
 
     version: int
     now: Now
     said: str
     page: bytes = b""
+    detail: Detail | None = None
 
 
 class Board:
@@ -54,9 +58,9 @@ class Board:
         """Whether nothing more will come."""
         return self._is_stopped
 
-    def show(self, page: bytes, now: Now, said: str, version: int) -> None:
+    def show(self, page: bytes, now: Now, said: str, version: int, detail: Detail | None = None) -> None:
         """Put up a newer page, and tell everybody."""
-        self._put(Shown(version, now, said, page))
+        self._put(Shown(version, now, said, page, detail))
 
     def say(self, now: Now, said: str) -> None:
         """Tell everybody how the recording stands; the page stays."""

@@ -1,6 +1,6 @@
 """Serves a live page on loopback, to whoever has the token.
 
-The standard library's server is enough: two addresses, GET only, a thread a connection, of which there are few. Nothing of a
+The standard library's server is enough: three addresses, GET only, a thread a connection, of which there are few. Nothing of a
 request is ever a file's name. What is checked, in this order: the method; ``Host`` (a foreign name that was made to resolve
 to this machine is refused); ``Origin``; the token, once in the address and from then on in a cookie that scripts cannot read.
 """
@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from dipstick.cli.web_range import Ranges
 from dipstick.errors import DipstickError
 from dipstick.show.html import served_policy
 
@@ -62,6 +63,7 @@ class Server(ThreadingHTTPServer):
         self.board = board
         self.token = token
         self.policy = served_policy()
+        self.ranges = Ranges()
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         try:
             super().__init__((LOOPBACK, port), Page)
@@ -110,7 +112,7 @@ class Page(BaseHTTPRequestHandler):
     timeout = PATIENCE_S
 
     def do_GET(self) -> None:
-        """The page, or the stream of news."""
+        """The page, the stream of news, or a stretch of the recording."""
         url = urlsplit(self.path)
         if not self._is_ours():
             return self._refuse(403, "This server answers to 127.0.0.1 and localhost, and to its own page.")
@@ -121,11 +123,19 @@ class Page(BaseHTTPRequestHandler):
             return self._refuse(
                 401, "Open the address that dipstick live printed (or reload this page, if you just did)."
             )
-        if url.path == "/":
-            return self._answer(200, self.server.board.shown.page, "text/html; charset=utf-8")
-        if url.path == "/events":
-            return self._stream()
-        return self._refuse(404, "There is nothing here.")
+        return self._serve(url.path, url.query)
+
+    def _serve(self, path: str, query: str) -> None:
+        shown = self.server.board.shown
+        if path == "/":
+            self._answer(200, shown.page, "text/html; charset=utf-8")
+        elif path == "/events":
+            self._stream()
+        elif path == "/range":
+            status, text = self.server.ranges.answer(query, shown)
+            self._answer(status, text.encode(), TEXT)
+        else:
+            self._refuse(404, "There is nothing here.")
 
     def _not_allowed(self) -> None:
         self._answer(405, b"This server only answers GET.\n", TEXT, {"Allow": "GET"})

@@ -11,6 +11,7 @@ from dipstick.recording.live import last_written_ns
 from dipstick.recording.parts import UNREADABLE
 from dipstick.recording.reader import open_recording, resolve
 from dipstick.show import html, words
+from dipstick.show.page_range import Detail
 from dipstick.verdicts.report import explain
 
 if TYPE_CHECKING:
@@ -79,19 +80,21 @@ class Updates:
         try:
             recording = open_recording(self._run)
             report = explain(recording)
-            live = html.Live(self._board.shown.version + 1, said)
+            detail = Detail(report, recording)
+            live = html.Live(self._board.shown.version + 1, said, detail)
             page = html.render(report, recording, live)
+            recording.forget()
         except (RecordingError, *UNREADABLE) as error:
             what = error.what if isinstance(error, RecordingError) else type(error).__name__
             return self._board.say(now, f"{said}; nothing to explain yet: {words.clean(what)}")
-        return self._page(page.encode("utf-8", "replace"), now, said)
+        return self._page(page.encode("utf-8", "replace"), now, said, detail)
 
-    def _page(self, page: bytes, now: Now, said: str) -> None:
+    def _page(self, page: bytes, now: Now, said: str, detail: Detail | None = None) -> None:
         version = self._board.shown.version + 1
         if not page:
             name = words.clean(self._run, 80)
             page = html.waiting(name, html.Live(version, said)).encode("utf-8", "replace")
-        self._board.show(page, now, said, version)
+        self._board.show(page, now, said, version, detail)
 
 
 def standing(now: Frame) -> str:

@@ -20,6 +20,7 @@ from dipstick.importers.gpu_trace import check_apart
 from dipstick.importers.options import Options
 from dipstick.importers.place import Place, place
 from dipstick.importers.registry import choose, sniff
+from dipstick.importers.unused import unused
 from dipstick.importers.views import redundant
 from dipstick.importers.witness import Witness
 from dipstick.model import Note
@@ -204,7 +205,7 @@ def _import(
             )
         check_apart(accounts)
         places = place(accounts, options, witnesses)
-        notes = _leave_out(accounts, writers)
+        notes = [*_leave_out(accounts, writers), *unused(options, accounts)]
         _finish(accounts, places, writers)
     finally:
         for writer in writers:

@@ -42,6 +42,10 @@ class Args(msgspec.Struct):
     device: Any = None
     stream: Any = None
     bytes: Any = None
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    members: Any = msgspec.field(default=None, name="Group size")
+    elements: Any = msgspec.field(default=None, name="In msg nelems")
 
 
 class Event(msgspec.Struct):

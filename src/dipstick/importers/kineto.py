@@ -107,7 +107,7 @@ class _Reading:
         device = self.devices.setdefault(index, Device())
         device.add(self._class(kind, event, device), start, end)
         if kind == "kernel" and self.comm_names.get(event.name):
-            self.comms.append((event.name, index, start, end))
+            self.comms.append((event.name, start, end, *_group(event)))
 
     def _class(self, kind: str, event: Event, device: Device) -> int:
         name = event.name
@@ -125,6 +125,17 @@ class _Reading:
             device.bytes_b[way] += size
         device.copies[way] += 1
         return COPY_BUS if "H" in way else COPY_DEVICE
+
+
+def _group(event: Event) -> tuple[str | None, int | None, int | None]:
+    """Process group, elements and ranks that take part, as far as the trace says (PyTorch 2.3 and later)."""
+    args = event.args
+    if args is None:
+        return None, None, None
+    named = [part[:200] for part in (args.group, args.ranks) if isinstance(part, str)]
+    elements = args.elements if _is_id(args.elements) else None
+    members = args.members if _is_id(args.members) and 0 < args.members < 2**31 else None
+    return " ".join(named) or None, elements, members
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -175,6 +186,7 @@ class _Writer:
     base: int
     rank: int | None
     host: str | None
+    world: int | None = None
 
     @classmethod
     def begin(cls, trace: TraceFile, reading: _Reading, sink: Sink, *, last: bool = False) -> _Writer | None:
@@ -187,10 +199,13 @@ class _Writer:
         base = base if _is_id(base) and not (first is not None and _is_unix(first)) else 0
         sink.clock("unix" if base or (first is not None and _is_unix(first)) else "relative")
         info = trace.header.get("distributedInfo")
-        rank = info.get("rank") if isinstance(info, dict) else None
+        rank, world = (
+            (info.get(key) for key in ("rank", "world_size")) if isinstance(info, dict) else (None, None)
+        )
         named = _WORKER.fullmatch(trace.path.name)
         host = named["host"] if named and sink.host == "host0" else None
-        return cls(sink, base, rank if _is_id(rank) and rank < 2**31 else None, host)
+        world = world if _is_id(world) and 0 < world < 2**31 else None
+        return cls(sink, base, rank if _is_id(rank) and rank < 2**31 else None, host, world)
 
     def flush(self, reading: _Reading) -> None:
         """Ranges and collectives so far."""
@@ -200,8 +215,9 @@ class _Writer:
             self._put("spans", reading.spans, dict(zip(columns, types, strict=True)), origin="measured")
             reading.spans = []
         if reading.comms:
-            types_ = {"name": pl.String, "gpu": pl.Int64, "entered_ns": pl.Int64, "left_ns": pl.Int64}
-            self._put("collectives", reading.comms, types_)
+            types_ = {"name": pl.String, "entered_ns": pl.Int64, "left_ns": pl.Int64, "group": pl.String,
+                      "elements": pl.Int64, "members": pl.Int32}  # fmt: skip
+            self._put("collectives", reading.comms, types_, source="kernel")
             reading.comms = []
 
     def _put(self, table: str, rows: list[tuple[Any, ...]], types: Any, **more: str) -> None:
@@ -209,7 +225,8 @@ class _Writer:
         frame = frame.with_columns(pl.col(c) + self.base for c in frame.columns if c.endswith("_ns"))
         if table == "collectives":
             took = (pl.col("left_ns") - pl.col("entered_ns")) / 1e6
-            frame = frame.with_columns(took.alias("device_ms")).drop("gpu")
+            most = pl.lit(self.world, dtype=pl.Int32)
+            frame = frame.with_columns(took.alias("device_ms"), pl.col("members").fill_null(most))
         extra = [
             pl.lit(self.rank, dtype=pl.Int32).alias("rank"),
             *(pl.lit(v).alias(k) for k, v in more.items()),

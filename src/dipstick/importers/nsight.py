@@ -113,10 +113,12 @@ class _Export:
         return known
 
     def start_ns(self) -> int | None:
-        """Unix time of the session's start; None in old exports."""
-        for batch in self.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
-            return batch[0][0] if _fits(batch[0][0]) and batch[0][0] > LATEST_NS // 1000 else None
-        return None
+        """Unix time of the session's start; None in old exports, and where several sessions disagree."""
+        found = {
+            row[0] for batch in self.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs") for row in batch[:2]
+        }
+        start = found.pop() if len(found) == 1 else None
+        return start if _fits(start) and start > LATEST_NS // 1000 else None
 
 
 @dataclass
@@ -189,7 +191,8 @@ def _kernels(export: _Export, reading: _Reading, base: int, sink: Sink) -> None:
             "left_ns": pl.Int64,
             "device_ms": pl.Float64,
         }
-        sink.rows("collectives", pl.DataFrame(comms, schema=types, orient="row"))
+        rows = pl.DataFrame(comms, schema=types, orient="row")
+        sink.rows("collectives", rows.with_columns(pl.lit("kernel").alias("source")))
         _count(sink, batch)
     for batch in export.rows(GRAPHS, "start", "end", "deviceId", "globalPid"):
         for start, end, device, pid in batch:

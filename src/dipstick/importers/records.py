@@ -47,7 +47,7 @@ def first_names(head: Head) -> tuple[str, ...]:
     """The columns, from the beginning of the file; empty if it is no such file."""
     if head.raw.startswith(PARQUET_MAGIC):
         try:
-            return tuple(pl.read_parquet_schema(head.path))
+            return tuple(pl.scan_parquet(head.path, glob=False).collect_schema())
         except (pl.exceptions.PolarsError, OSError):
             return ()
     if head.text.lstrip().startswith("{"):

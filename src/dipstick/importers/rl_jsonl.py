@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dipstick.errors import ImportFormatError
 from dipstick.importers.chunks import chunks
 from dipstick.importers.rl_text import FIRST_S, LAST_S, PIECE
-from dipstick.importers.step_rows import StepRows
+from dipstick.importers.step_clock import SAYS, StepClock
+from dipstick.importers.training_rows import LogRow, TrainingRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,22 +79,34 @@ def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - ev
     Raises:
         ImportFormatError: No line is such a row.
     """
-    rows: StepRows | None = None
-    stamped = False
+    rows: TrainingRows | None = None
+    clock: StepClock | None = None
     for row in _rows(path, sink):
         if rows is None:
-            stamped = time_of(row) is not None
-            sink.clock("unix" if stamped else "relative")
-            rows = StepRows(sink, stamped=stamped)
-        inner = row.get("data")
-        values = numbers(
-            inner if isinstance(inner, dict) else {k: v for k, v in row.items() if k not in {"step", "time"}}
-        )
-        rows.add(step_of(row), values, t_ns=time_of(row))
+            clock = StepClock(runs=True) if time_of(row) is None else None
+            sink.clock("unix" if clock is None else "relative")
+            rows = TrainingRows(sink)
+        sink.saw(1)
+        step, values = step_of(row), _metrics(row)
+        at = time_of(row) if clock is None else clock.at(step, values)
+        if at is None:
+            sink.drop("no time stamp before the row", 1)
+        else:
+            rows.add(LogRow(at, step, values))
     if rows is None:
         raise ImportFormatError("no line is a row of metrics.", where=str(path),
                                 fix='Rows are {"step": 1, "data": {…}} (verl) or {"step": 1, "time": …} (prime-rl).')  # fmt: skip
     rows.close()
+    if clock is not None:
+        sink.note("warning", f"{sink.file}: {SAYS}")
+
+
+def _metrics(row: dict[str, Any]) -> dict[str, float]:
+    """Numbers of verl's ``data``, or of the row itself."""
+    inner = row.get("data")
+    return numbers(
+        inner if isinstance(inner, dict) else {k: v for k, v in row.items() if k not in {"step", "time"}}
+    )
 
 
 def _rows(path: Path, sink: Sink) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -11,9 +11,10 @@ import polars as pl
 from dipstick.errors import ImportFormatError
 from dipstick.importers.rl_lines import SNIFF, Said, said
 from dipstick.importers.rl_text import Line, looks_like, read_lines
-from dipstick.importers.step_rows import StepRows
+from dipstick.importers.step_clock import SAYS, StepClock
 from dipstick.importers.timing_keys import TIMINGS
 from dipstick.importers.timings import EVENTS, LONGEST_S, binding_of, driver, timing_of
+from dipstick.importers.training_rows import LogRow, TrainingRows
 from dipstick.phases import CONTAINER, STEP
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def read(path: Path, options: Options, sink: Sink) -> None:
         ImportFormatError: No line says anything.
     """
     told = _told(path, sink, options)
-    first = [pair for pair, _ in zip(told, range(1000), strict=False)]
+    first = list(islice(told, 1000))
     if not first:
         raise ImportFormatError("no line of a framework that is known is in it.", where=str(path),
                                 fix="Known: OpenRLHF 'Global step N: {…}', SkyRL 'Finished: …, time cost', NeMo-RL '• Total step time', "
@@ -82,7 +83,8 @@ class _Log:
     def __init__(self, sink: Sink, *, stamped: bool) -> None:
         self._sink = sink
         self._stamped = stamped
-        self._rows = StepRows(sink, stamped=stamped)
+        self._rows = TrainingRows(sink)
+        self._clock = None if stamped else StepClock(runs=True)
         self._step: int | None = None
         self._values: dict[str, float] = {}
         self._at: int | None = None
@@ -142,8 +144,14 @@ class _Log:
 
     def _flush(self) -> None:
         values, self._values = self._values, {}
-        if values:
-            self._rows.add(self._step, values, t_ns=self._at)
+        if not values:
+            return
+        self._sink.saw(1)
+        at = self._at if self._clock is None else self._clock.at(self._step, values)
+        if at is None:
+            self._sink.drop("no time stamp before the row", 1)
+        else:
+            self._rows.add(LogRow(at, self._step, values))
 
     def _write(self) -> None:
         spans, self._spans = self._spans, []
@@ -163,6 +171,8 @@ class _Log:
         self._flush()
         self._write()
         self._rows.close()
+        if self._clock is not None:
+            self._sink.note("warning", f"{self._sink.file}: {SAYS}")
         if self._timers:
             self._sink.rows("processes", driver())
             self._sink.bind(*(b for name in self._timers if (b := binding_of(name)) is not None))

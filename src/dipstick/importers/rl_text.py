@@ -35,6 +35,7 @@ _MEMBER: Final = re.compile(
     rf"""(?:'([^'\n]{{1,300}})'|"([^"\n]{{1,300}})")\s*:\s*(?:[\w.]{{1,40}}\()?({_NUMBER})(?=[\s,)}}\]]|$)""",
     re.IGNORECASE,
 )
+_LONGEST_NUMBER: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -95,7 +96,10 @@ def _stamp_ns(day: str, clock: str, part: str, zone: tzinfo | None) -> int | Non
 
 def number(text: str) -> float | None:
     """The number, also as NumPy 2 prints it (``np.float64(1.5)``); None if it is none, or not finite."""
-    match = _WRAPPED.fullmatch(text.strip()[:100])
+    text = text.strip()
+    match = (
+        _WRAPPED.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
+    )  # cut, it would be another number
     value = float(match[1]) if match else None
     return value if value is not None and isfinite(value) else None
 

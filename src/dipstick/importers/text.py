@@ -48,7 +48,12 @@ def _raw_csv(path: Path) -> pl.DataFrame:
     """Every cell as text under lower-case names; blank lines left out. No columns if the file is empty."""
     try:
         raw = pl.read_csv(
-            path, infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy", quote_char=None
+            path,
+            glob=False,
+            infer_schema=False,
+            truncate_ragged_lines=True,
+            encoding="utf8-lossy",
+            quote_char=None,
         )
         named = raw.rename({name: name.strip().lower() for name in raw.columns})
     except pl.exceptions.NoDataError:

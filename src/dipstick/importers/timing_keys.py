@@ -1,8 +1,10 @@
 """The seconds that RL frameworks log each step, in the order in which the step spends them.
 
-Read in source: verl 0.4-0.9 ``ray_trainer.py``, OpenRLHF 0.9-0.11 ``ppo_trainer.py``, SkyRL ``trainer.py``, NeMo-RL
-``grpo.py``, slime ``actor.py`` and ``train_metric_utils.py``, prime-rl ``train.py`` and ``orchestrator.py``. The
-phases are those that the probe gives the same timers (a test compares them).
+After ../shared/frameworks.md and formats.md, which name the keys of verl 0.4-0.9, OpenRLHF 0.9-0.11, SkyRL, NeMo-RL,
+slime and prime-rl. In a real log verl's parts add up to the step but for 6 ms; that the parts follow each other in this
+order was not checked against a run whose parts have times. Of slime not even the sources' order is known: its keys are
+``likely``, and so are names that others may use. The phases are those that the probe gives the same
+timers (a test compares them).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Timing:
         order: Its rank among the parts of its step; the step itself is 0.
         parent: Key of the part that contains it; empty: the step.
         place: Whether the step's total contains it.
-        sure: ``likely`` where other programs may well use the same key.
+        sure: ``likely`` where other programs may well use the same key, or the order within the step is not known.
         unit: Always seconds.
     """
 
@@ -122,7 +124,7 @@ TIMINGS: Final[dict[str, Timing]] = {
         *_keys("OpenRLHF", "timing/", _OPENRLHF, "likely"),
         *_keys("SkyRL", "timing/", _SKYRL, "likely"),
         *_keys("NeMo-RL", "timing/train/", _NEMO_RL),
-        *_keys("slime", "perf/", _SLIME),
+        *_keys("slime", "perf/", _SLIME, "likely"),
         *_keys("prime-rl", "time/", _PRIME_RL, "likely"),
     )
 }

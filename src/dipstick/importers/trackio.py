@@ -64,7 +64,7 @@ def read(path: Path, options: Options, sink: Sink) -> None:
     check_bound(str(path), sink.account.bindings)
     sink.note(
         "info",
-        f"{sink.file}: trackio sends rows in batches and stamps them when it does: times may be half a second late",
+        f"{sink.file}: trackio sends rows in batches and stamps them when it does: times are late by an unknown part of a batch, and spans that end then are reconstructed",
     )
 
 

@@ -8,24 +8,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from dipstick.importers import training_keys
+from dipstick.importers import timings, training_keys
+from dipstick.importers.timings import LONGEST_S, LaidRows
 from dipstick.importers.training_keys import PROFILING, STEP_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dipstick.importers.base import Sink
-    from dipstick.importers.binding import Binding
 
 MOST_KEYS: Final = 100_000
-LONGEST_S: Final = 1e7
-"""A step or a call of more than 115 days is a number of something else."""
 MOST_STEPS: Final = 10_000
 """More steps between two rows than that are a gap in the log, not a mean."""
 _BATCH: Final = 50_000
@@ -71,11 +68,11 @@ class TrainingRows:
         self._keys: dict[str, None] = {}
         self._scalars: list[tuple[int | None, int | None, str, float]] = []
         self._spans: list[tuple[int, int, int, str, int | None, str, str | None]] = []
-        self._laid: Any = None
-        self._timings = _timings()
+        self._laid = LaidRows(sink)
         self._last: int | None = None
         self._last_ns: int | None = None
-        self._calls = self._steps = self._means = self._back = 0
+        self._last_step: int | None = None
+        self._calls = self._steps = self._means = self._back = self._again = 0
 
     def add(self, row: LogRow) -> None:
         """Take one row; numbers that are none (NaN, infinite) are counted and left out."""
@@ -87,6 +84,9 @@ class TrainingRows:
                 self._scalars.append((row.t_ns, row.step, key, value))
             else:
                 self._sink.drop(f"number of a key beyond the first {MOST_KEYS:,}", 1)
+        if row.step is not None:
+            self._again += self._last_step is not None and row.step < self._last_step
+            self._last_step = row.step
         if row.t_ns is not None:
             self._timed(row.t_ns, row.step, values)
         if len(self._scalars) + len(self._spans) >= _BATCH:
@@ -105,8 +105,7 @@ class TrainingRows:
         seconds = next((values[key] for key in STEP_TIME if key in values), None)
         if seconds is not None and 0 < seconds < LONGEST_S and self._edges:
             self._step_edges(t_ns, step, seconds)
-        elif self._timings is not None and any(self._timings.timing_of(key) for key in values):
-            self._laid = self._laid or self._timings.LaidRows(self._sink)
+        else:
             self._laid.add(t_ns, step, values)
         self._last_ns = t_ns
 
@@ -126,18 +125,13 @@ class TrainingRows:
     def close(self) -> None:
         """Write what is left, bind every key, and say what the spans rest on."""
         self._write()
-        if self._laid is not None:
-            self._laid.close()
-        found = [self._binding(key) for key in self._keys]
+        self._laid.close()
+        found = [timings.binding_of(key) or training_keys.binding_of(key) for key in self._keys]
         self._sink.bind(*sorted(found, key=lambda binding: not binding.meaning.startswith("span")))
         if self._calls or self._steps:
             person = {"role": ["trainer"], "rank": [0], "source": ["log"]}
             self._sink.rows("processes", pl.DataFrame(person, schema_overrides={"rank": pl.Int32}))
         self._say()
-
-    def _binding(self, key: str) -> Binding:
-        known: Binding | None = self._timings.binding_of(key) if self._timings is not None else None
-        return known or training_keys.binding_of(key)
 
     def _say(self) -> None:
         """What the reader must know of these spans."""
@@ -152,6 +146,8 @@ class TrainingRows:
                             "spread, can't be known; log every step (logging_steps=1)")  # fmt: skip
         if self._back:
             self._sink.note("warning", f"{self._file}: time goes back {self._back:,} times between rows: the clock was set, or the run restarted")  # fmt: skip
+        if self._again:
+            self._sink.note("info", f"{self._file}: step numbers go back {self._again:,} times: the run was restarted, its log goes on")  # fmt: skip
 
     def _write(self) -> None:
         scalars, spans = self._scalars, self._spans
@@ -169,11 +165,3 @@ def steps_of(step: int | None, last: int | None, every: int = 1) -> int:
         return 1
     many = min(every, step) if last is None else step - last
     return many if 1 <= many <= MOST_STEPS else 1
-
-
-def _timings() -> Any:
-    """``timings.py``: totals of other frameworks; None where it is not there."""
-    try:
-        return import_module("dipstick.importers.timings")
-    except ModuleNotFoundError:
-        return None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from dipstick.errors import ImportFormatError
 from dipstick.importers.rl_text import looks_like, number, read_lines
-from dipstick.importers.step_rows import StepRows
+from dipstick.importers.step_clock import SAYS, StepClock
+from dipstick.importers.training_rows import LogRow, TrainingRows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,28 +62,41 @@ def read(path: Path, options: Options, sink: Sink) -> None:
         ImportFormatError: There is no step line.
     """
     sink.clock("relative")
-    rows, bar = StepRows(sink, stamped=False), _Bar()
+    log, bar = _Log(sink), _Bar()
     held: _Row | None = None
     lost = 0
     for line in read_lines(path, sink, options.tz):
         parsed = parse_row(line.text) if "step:" in line.text else None
         if parsed is not None:
             if held is not None:
-                rows.add(held.step, held.values)
+                log.add(held)
             held, lost = _Row(parsed[0], parsed[1]), lost + parsed[2]
         elif held is not None and "Training Progress" in line.text:
-            at = bar.read(line.text, held.step, rows.end_ns)
+            at = bar.read(line.text, held.step, log.clock.ns)
             if at is not None:
-                rows.add(held.step, held.values, floor_ns=at)
+                log.add(held, floor_ns=at)
                 held = None
     if held is not None:
-        rows.add(held.step, held.values)
+        log.add(held)
     if not sink.account.rows_read:
         raise ImportFormatError("no step line (step:N - key:value) is in it.", where=str(path),
                                 fix="verl prints them with trainer.logger=['console'].")  # fmt: skip
-    rows.close()
+    log.rows.close()
+    sink.note("warning", f"{sink.file}: {SAYS}")
     if lost:
         sink.note("info", f"{sink.file}: {lost:,} values of step lines are no finite numbers: missing")
+
+
+class _Log:
+    """Rows on the clock of their steps' seconds."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.rows, self.clock = TrainingRows(sink), StepClock(runs=True)
+
+    def add(self, row: _Row, *, floor_ns: int = 0) -> None:
+        self._sink.saw(1)
+        self.rows.add(LogRow(self.clock.at(row.step, row.values, floor_ns=floor_ns), row.step, row.values))
 
 
 class _Bar:

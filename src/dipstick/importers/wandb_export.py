@@ -89,7 +89,9 @@ def read(path: Path, options: Options, sink: Sink) -> None:
             fix="--format csv reads large tables.",
         )
     try:
-        frame = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy")
+        frame = pl.read_csv(
+            path, glob=False, infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy"
+        )
     except pl.exceptions.PolarsError as error:
         raise ImportFormatError(
             f"it can't be read as a chart: {str(error).splitlines()[0]}", where=str(path)

@@ -91,6 +91,6 @@ class Streams:
 def _rest(part: PartFile, tail: StreamTail | None) -> pl.DataFrame:
     """Rows of a finished part that its stream had not shown yet."""
     try:
-        return pl.scan_parquet(part.path).slice(0 if tail is None else tail.rows).collect()
+        return pl.scan_parquet(part.path, glob=False).slice(0 if tail is None else tail.rows).collect()
     except UNREADABLE:
         return pl.DataFrame()

@@ -95,7 +95,7 @@ def _backward(frame: pl.DataFrame, table: str, counts: Counter[str]) -> list[Not
         notes += [
             Note(
                 "warning",
-                f"{table} of {where}: the clock went back {step.back_ns / 1e9:.3f} s at Unix {step.unix_ns / 1e9:.3f}",
+                f"{table} of {where}: the clock went back {step.back_ns / 1e9:z.3f} s at Unix {step.unix_ns / 1e9:z.3f}",
             )
             for step in steps
         ]

@@ -131,7 +131,7 @@ def in_words(cost: Overhead, *, with_start: bool = False) -> str:
     told = [_probe_words(cost.probe)] if cost.probe else []
     if cost.sampler:
         start = cost.sampler.start_cpu_s if with_start else 0.0
-        more = f" (and {start:.1f} s of CPU to start it)" if start else ""
+        more = f" (and {start:z.1f} s of CPU to start it)" if start else ""
         told.append(f"sampler {share(cost.sampler.core_pct)} of one core{more}")
     if cost.because:
         missing = [name for name, known in (("probe", cost.probe), ("sampler", cost.sampler)) if not known]
@@ -147,7 +147,7 @@ def _probe_words(probe: ProbeCost) -> str:
         return f"probe {probe.cpu_s:.2g} CPU seconds in {probe.processes} process{'' if probe.processes == 1 else 'es'}{part}"
     return (
         f"probe {probe.self_ms_per_step:.2g} ms a step of {probe.step_s:.2g} s{who} "
-        f"({share(probe.share_pct)}; {probe.events_per_step or 0:,.0f} events a step)"
+        f"({share(probe.share_pct)}; {probe.events_per_step or 0:z,.0f} events a step)"
     )
 
 
@@ -155,4 +155,4 @@ def share(percent: float | None) -> str:
     """Two figures; what is too small for them is not nothing."""
     if percent is None:
         return "an unknown share"
-    return "<0.01 %" if 0 < percent < 0.01 else f"{percent:.2f} %" if percent < 1 else f"{percent:.1f} %"  # noqa: PLR2004 - rounding
+    return "<0.01 %" if 0 < percent < 0.01 else f"{percent:z.2f} %" if percent < 1 else f"{percent:z.1f} %"  # noqa: PLR2004 - rounding

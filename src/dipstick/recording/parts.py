@@ -54,7 +54,7 @@ class Source:
         """All parts; one scan of many files where they have today's schema (the usual case)."""
         paths = [part.path for part in self.parts if part.path is not None]
         if len(paths) == len(self.parts):
-            return pl.scan_parquet(paths)
+            return pl.scan_parquet(paths, glob=False)
         return pl.concat([part.rows for part in self.parts])
 
     def collect(self, query: Query) -> tuple[pl.DataFrame, list[str]]:
@@ -117,12 +117,12 @@ def _open(file: PartFile, rows: int | None) -> tuple[Part | None, Note | None]:
     if file.path.suffix == f".{STREAM}":
         return _open_stream(file)
     try:
-        schema = pl.read_parquet_schema(file.path)
+        schema = pl.scan_parquet(file.path, glob=False).collect_schema()
     except UNREADABLE:
         return None, damaged_note(file.key, rows)
     if schema == frame_schema(file.table):
-        return Part(file.key, pl.scan_parquet(file.path), file.path), None
-    return Part(file.key, conform(pl.scan_parquet(file.path), pl.Schema(schema), file.table)), None
+        return Part(file.key, pl.scan_parquet(file.path, glob=False), file.path), None
+    return Part(file.key, conform(pl.scan_parquet(file.path, glob=False), schema, file.table)), None
 
 
 def _open_stream(file: PartFile) -> tuple[Part | None, Note | None]:

@@ -16,7 +16,7 @@ def step_notes(host: str, common: ClockMap) -> list[Note]:
     return [
         Note(
             "warning",
-            f"the wall clock of {host} was set by {step.step_ns / 1e9:+.3f} s at Unix {step.unix_ns / 1e9:.3f}; "
+            f"the wall clock of {host} was set by {step.step_ns / 1e9:+z.3f} s at Unix {step.unix_ns / 1e9:z.3f}; "
             "removed from the time axis of its processes",
         )
         for step in common.steps

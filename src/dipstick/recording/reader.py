@@ -190,6 +190,10 @@ class Recording:
         self._cache.move_to_end(key)
         return self._cache[key]
 
+    def forget(self) -> None:
+        """Let go of loaded tables; they are read again when they are asked for."""
+        self._cache.clear()
+
     def _keep(self, key: tuple[object, ...], frame: pl.DataFrame) -> None:
         """Remember a loaded table, and forget the oldest ones beyond ``CACHE_BYTES``."""
         self._cache[key] = frame

@@ -125,6 +125,12 @@ TABLES: Final[dict[str, Schema]] = {
         "entered_ns": pl.Int64,
         "left_ns": pl.Int64,
         "device_ms": pl.Float64,
+        # Of kernels in a trace (source `kernel`): the process group, elements sent, and how many ranks take part (where the
+        # group is not known, at most: all of the job's).
+        "source": pl.String,
+        "group": pl.String,
+        "elements": pl.Int64,
+        "members": pl.Int32,
         **_CLOCK,
     },
     "events": {
@@ -206,7 +212,7 @@ SPAN_LIKE: Final = {name: cols for name, cols in TIME_COLUMNS.items() if "t0_ns"
 
 CATEGORIES: Final = frozenset({
     "host", "source", "phase", "name", "parent", "file", "origin", "from", "to", "types", "device", "transport",
-    "payload_types", "role", "throttle",
+    "payload_types", "role", "throttle", "group",
 })  # fmt: skip
 """Text columns with few distinct values: Categorical in memory and dictionary-encoded on disk (4 bytes a row
 instead of 16). Comparisons and joins work as with String; cast to String before ``.str``."""

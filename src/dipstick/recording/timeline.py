@@ -64,8 +64,8 @@ def step_notes(clocks: Iterable[Clocks]) -> list[Note]:
     return [
         Note(
             "warning",
-            f"the wall clock of {owner.names[number]} was set by {step.step_ns / 1e9:+.3f} s within "
-            f"{(step.before_ns - step.after_ns) / 1e9:.0f} s after Unix {step.unix_ns / 1e9:.3f}; removed from the time axis",
+            f"the wall clock of {owner.names[number]} was set by {step.step_ns / 1e9:+z.3f} s within "
+            f"{(step.before_ns - step.after_ns) / 1e9:z.0f} s after Unix {step.unix_ns / 1e9:z.3f}; removed from the time axis",
         )
         for owner in clocks
         for number, clock in owner.maps.items()

@@ -25,7 +25,7 @@ def title(report: Report) -> str:
     """One line that says what was recorded: ``grpo · 2 × NVIDIA H200 · 2 ranks · 31 steps · 405 s``."""
     run = report.run
     names = sorted({words.clean(n, 40) for n in run.gpu_names}) or ["GPU"]
-    gpus = f"{run.gpus} × {' / '.join(names)}" if run.gpus else "no GPUs"
+    gpus = f"{run.gpus} × {' / '.join(names)}" if run.gpus else "no GPU telemetry"
     parts = [words.clean(run.name, 60), gpus]
     parts += [words.count(run.hosts, "host")] if run.hosts > 1 else []
     parts += [words.count(run.ranks, "rank"), words.count(run.steps, "step")]

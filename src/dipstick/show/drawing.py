@@ -87,11 +87,11 @@ def _shape(shape: Shape) -> str:
 
 
 def _box(box: Box) -> str:
-    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+    place = f'x="{box.x:z.1f}" y="{box.y:z.1f}" width="{box.width:z.1f}" height="{box.height:z.1f}"'
     if box.fill is None:
         return f'<rect class="panel" rx="4" {place}/>'
     stripes = (
-        "".join(f"M{x:.1f} {box.y + box.height:.1f}l{w:.1f} -{w:.1f}" for x, w in stripes_of(box))
+        "".join(f"M{x:z.1f} {box.y + box.height:z.1f}l{w:z.1f} -{w:z.1f}" for x, w in stripes_of(box))
         if box.hatched
         else ""
     )
@@ -117,13 +117,13 @@ def _text(text: Text) -> str:
     )
     weight = ";font-weight:600" if text.bold else ""
     return (
-        f'<text x="{text.x:.1f}" y="{text.y:.1f}"{colour} style="font-size:{text.size:g}px{weight}" text-anchor="{text.anchor}">'
+        f'<text x="{text.x:z.1f}" y="{text.y:z.1f}"{colour} style="font-size:{text.size:g}px{weight}" text-anchor="{text.anchor}">'
         f"{escape(text.text)}</text>"
     )
 
 
 def _line(line: Line) -> str:
-    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in line.points)
+    path = "M" + "L".join(f"{x:z.1f} {y:z.1f}" for x, y in line.points)
     drawn = f'<path class="edge" d="{path}" stroke-width="1.2"/>'
     return drawn + (f'<path class="tip" d="{_tip(line.points)}"/>' if line.arrow else "")
 
@@ -134,4 +134,4 @@ def _tip(points: Sequence[tuple[float, float]]) -> str:
     length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
     ux, uy = (x1 - x0) / length * _TIP, (y1 - y0) / length * _TIP
     left, right = (x1 - ux - uy * 0.6, y1 - uy + ux * 0.6), (x1 - ux + uy * 0.6, y1 - uy - ux * 0.6)
-    return f"M{x1:.1f} {y1:.1f}L{left[0]:.1f} {left[1]:.1f}L{right[0]:.1f} {right[1]:.1f}z"
+    return f"M{x1:z.1f} {y1:z.1f}L{left[0]:z.1f} {left[1]:z.1f}L{right[0]:z.1f} {right[1]:z.1f}z"

@@ -37,24 +37,35 @@ _BUSY_COLUMNS = ("busy", "doing work", "hollow", "of busy")
 
 
 def _busy_bar(group: Sequence[GpuStates], label: str, kind: RowKind = "body") -> Bar:
-    """Worked example: recorded 10, idle 4, spinning 2, unknown 1 -> busy 60 %, work 30 to 40 %, hollow 2 s."""
+    """Worked example: recorded 10, idle 4, spinning 2, unknown 1 -> busy 60 %, work 30 to 40 %, hollow 2.0 to 3.0 s."""
     recorded, busy = sum(s.recorded_s for s in group), sum(s.busy_s for s in group)
     hollow, unknown = sum(s.hollow_s for s in group), sum(s.seconds.get("unknown", 0.0) for s in group)
     work = busy - hollow - unknown
+    work = work if work > _DUST * recorded else 0.0
     parts = ((WORK, work), (HOLLOW, hollow), (UNSEEN, unknown), (IDLE, recorded - busy))
     cells = (
         words.share(busy, recorded),
         _work_words(work, unknown, recorded),
-        words.seconds(hollow),
-        words.share(hollow, busy),
+        _range(words.seconds(hollow), words.seconds(hollow + unknown), " s"),
+        _range(words.share(hollow, busy), words.share(hollow + unknown, busy), " %"),
     )
     return Bar(label, tuple((ink, value) for ink, value in parts if value > 0), cells, kind)
 
 
 def _work_words(work: float, unknown: float, recorded: float) -> str:
     """``41 %``, or ``30 to 40 %`` where the signals leave some busy time unknown."""
-    least, most = words.share(work, recorded), words.share(work + unknown, recorded)
-    return least if least == most else f"{least.removesuffix(' %')} to {most}"
+    return _range(words.share(work, recorded), words.share(work + unknown, recorded), " %")
+
+
+def _range(least: str, most: str, unit: str) -> str:
+    """``0 to 280 s``: busy time whose state is not known may all be hollow, or none of it."""
+    return (
+        least if least == most else f"{least.removesuffix(unit) if most.endswith(unit) else least} to {most}"
+    )
+
+
+_DUST = 1e-9
+"""What floats leave of nothing, as a share of the recorded time."""
 
 
 def unused(report: Report) -> tuple[str, ...]:

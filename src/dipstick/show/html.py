@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dipstick.model import Report
     from dipstick.show.document import Section
     from dipstick.show.lanes import Lane, Range
+    from dipstick.show.page_range import Detail
     from dipstick.show.palette import Ink
     from dipstick.show.recorded import Recorded
 
@@ -35,10 +36,10 @@ _ZOOM_COLUMNS = 80
 
 
 _MOST_PROOFS = 50
-SCRIPTS: Final = ("data.js", "tracks.js", "page.js")
+SCRIPTS: Final = ("data.js", "pixels.js", "tracks.js", "page.js")
 """Ours, in this order, as one script."""
-LIVE_SCRIPT: Final = "live.js"
-"""After them in a served page: it hears of news, and takes them into the page."""
+LIVE_SCRIPTS: Final = ("fine.js", "live.js")
+"""After them in a served page: fetch what the page holds too coarsely; hear of news, and take them into the page."""
 
 
 class Live(NamedTuple):
@@ -47,10 +48,12 @@ class Live(NamedTuple):
     Attributes:
         version: Counts the pages of one server, from 1; 0 has no report yet.
         said: How the recording stands.
+        detail: What the server has of it at full resolution.
     """
 
     version: int
     said: str
+    detail: Detail | None = None
 
 
 def render(report: Report, recording: Recorded | None = None, live: Live | None = None) -> str:
@@ -84,7 +87,7 @@ def asset(name: str) -> Markup:
 
 def script(*, live: bool = False) -> Markup:
     """Our own script: its files in one strict scope."""
-    parts = [asset(name) for name in (*SCRIPTS, *([LIVE_SCRIPT] if live else []))]
+    parts = [asset(name) for name in (*SCRIPTS, *(LIVE_SCRIPTS if live else ()))]
     return Markup("\n").join([Markup("(() => {"), *parts, Markup("})();")])
 
 
@@ -138,7 +141,7 @@ def _tracks(report: Report, recording: Recorded | None, live: Live | None) -> di
             "style": style,
             "script": Markup("").join(ours),
         }
-    packed, thinned = page.data(report, recording)
+    packed, thinned = page.data(report, recording, live.detail if live else None)
     library, own = asset("vendor/uPlot.js"), script(live=is_live)
     return {
         "tracks": Markup(packed),  # noqa: S704 - base64
@@ -175,7 +178,7 @@ def _drawn(report: Report) -> list[tuple[Range, tuple[Lane, ...]]]:
 
 def _figure(span: Range, drawn: tuple[Lane, ...], hosts: int) -> tuple[str, Markup]:
     """Caption and drawing."""
-    times = f"{span.t0:,.1f} to {span.t1:,.1f} s"
+    times = f"{span.t0:z,.1f} to {span.t1:z,.1f} s"
     if not span.typical:
         return f"The whole run, {times}", draw(
             drawn, span, "Utilization, phases and states over the whole run", hosts

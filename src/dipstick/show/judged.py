@@ -121,7 +121,7 @@ def figures(value: float | None) -> str:
     """Three figures: ``0.908``, ``12.3``, ``1,234``; not measured -> ``–``."""
     if value is None or not math.isfinite(value):
         return words.ABSENT
-    return f"{value:,.0f}" if abs(value) >= _THOUSAND else f"{value:.3g}"
+    return f"{value:z,.0f}" if abs(value) >= _THOUSAND else f"{value:.3g}"
 
 
 def what_if_table(report: Report, most: int | None = None) -> Table | None:
@@ -138,7 +138,7 @@ def what_if_table(report: Report, most: int | None = None) -> Table | None:
         Column("change", right=False),
         Column("step"),
         Column("95 %", drop=1),
-        Column("GPU-s saved", drop=2),
+        Column("GPU-s saved" if report.run.gpus else "rank-s saved", drop=2),
         Column("", right=False),
     )
     shown = rows[:most]
@@ -161,12 +161,12 @@ def _what_if(row: dict[str, Any]) -> Row:
     """``1.21×  1.18 to 1.25  140``; a speed-up that may not be relied on stands in brackets."""
     speedup, saved = _number(row, "step_speedup"), _number(row, "saved_gpu_s")
     known, reason = math.isfinite(speedup), row.get("reason")
-    faster = f"{speedup:.2f}×" if known else words.ABSENT
+    faster = f"{speedup:z.2f}×" if known else words.ABSENT
     low, high = row.get("interval") or (None, None)
     cells = (
         words.clean(str(row.get("change", "")), 60),
         f"({faster})" if known and reason else faster,
-        f"{low:.2f} to {high:.2f}" if known and low is not None and high is not None else words.ABSENT,
+        f"{low:z.2f} to {high:z.2f}" if known and low is not None and high is not None else words.ABSENT,
         words.number(saved, 0) if math.isfinite(saved) else words.ABSENT,
         _remark(row),
     )

@@ -121,7 +121,7 @@ def _gpu_lines(frame: Frame, look: Look, shown: int, *, lanes: bool) -> list[Tex
         return [Text(left[0], "dim"), *map(Text, left[1:]), *_more(len(frame.gpus) - shown, "GPU")]
     length = lane_length(frame)
     edges = np.linspace(max(0.0, frame.t_s - length), frame.t_s, room + 1)
-    lines = [Text(f"{left[0]}  last {edges[-1] - edges[0]:.0f} s", "dim")]
+    lines = [Text(f"{left[0]}  last {edges[-1] - edges[0]:z.0f} s", "dim")]
     for gpu, text in zip(drawn, left[1:], strict=True):
         lines.append(Text.assemble(text, "  ", _util_lane(frame, gpu, edges, look)))
         if lanes:

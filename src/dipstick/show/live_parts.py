@@ -57,7 +57,11 @@ def gpu_columns(
         ("hollow", 50, [words.percent(gpu.hollow_pct) for gpu in gpus]),
         ("state", 0, [_state(gpu) for gpu in gpus]),
         ("memory", 70, [_memory(gpu.mem_used_b, gpu.mem_total_b) for gpu in gpus]),
-        ("power", 100, [f"{gpu.power_w:.0f} W" if gpu.power_w is not None else words.ABSENT for gpu in gpus]),
+        (
+            "power",
+            100,
+            [f"{gpu.power_w:z.0f} W" if gpu.power_w is not None else words.ABSENT for gpu in gpus],
+        ),
     ]
     kept = [(head, cells) for head, least, cells in columns if width >= least]
     return [head for head, _ in kept], [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]
@@ -73,11 +77,11 @@ def _memory(used: int | None, total: int | None) -> str:
     """``86/140 GiB``."""
     if used is None:
         return words.ABSENT
-    return _bytes(used) if total is None else f"{used / GIB:.0f}/{total / GIB:.0f} GiB"
+    return _bytes(used) if total is None else f"{used / GIB:z.0f}/{total / GIB:z.0f} GiB"
 
 
 def _bytes(many: int) -> str:
-    return f"{many / GIB:.1f} GiB" if many >= GIB else f"{many / MIB:.0f} MiB"
+    return f"{many / GIB:z.1f} GiB" if many >= GIB else f"{many / MIB:z.0f} MiB"
 
 
 def process_lines(frame: Frame, look: Look, shown: int) -> list[Text]:
@@ -89,7 +93,7 @@ def process_lines(frame: Frame, look: Look, shown: int) -> list[Text]:
             str(p.pid) if not p.host else f"{words.clean(p.host, 20)} {p.pid}",
             words.ABSENT if p.role is None else words.clean(p.role, 20),
             words.ABSENT if p.rank is None else str(p.rank),
-            f"{p.cpu_pct:.0f} %",
+            f"{p.cpu_pct:z.0f} %",
             words.ABSENT if p.rss_b is None else _bytes(p.rss_b),
         ]
         for p in frame.processes[:shown]
@@ -104,7 +108,8 @@ def process_lines(frame: Frame, look: Look, shown: int) -> list[Text]:
 def rank_lines(frame: Frame, look: Look, shown: int) -> list[Text]:
     """What each rank is in."""
     if not frame.ranks:
-        return [Text("no phase seen yet: the probe writes a span when it ends, and after 0.25 s", "dim")]
+        live = "no phase seen yet: the probe writes a span when it ends, and after 0.25 s"
+        return [Text(live if frame.mode == "recording" else "no phase was recorded up to here", "dim")]
     drawn = frame.ranks[:shown]
     rows = [_rank(rank) for rank in drawn]
     head = ["rank", "phase", "for", "inside", "step", "for", "jobs"]

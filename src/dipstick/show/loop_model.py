@@ -186,7 +186,7 @@ def size_words(size: float) -> str:
     power = 0
     while size >= _KILO and power < len(units) - 1:
         size, power = size / _KILO, power + 1
-    return f"{size:.{1 if power > 1 else 0}f} {units[power]}"
+    return f"{size:z.{1 if power > 1 else 0}f} {units[power]}"
 
 
 def _band(ranks: Sequence[int], found: Breakdown, known: _Known) -> Band:

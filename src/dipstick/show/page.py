@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dipstick.judgement import Receipt
     from dipstick.model import Report
+    from dipstick.show.page_range import Detail
     from dipstick.show.palette import Ink
     from dipstick.show.recorded import Recorded
     from dipstick.show.thin import Window
@@ -31,8 +32,11 @@ _LOCAL: Final = 0.02
 _SIGNALS: Final = 4
 
 
-def data(report: Report, recording: Recorded | None) -> tuple[str, str]:
-    """The packed tracks, and the sentence on how much they were thinned (empty: not at all)."""
+def data(report: Report, recording: Recorded | None, detail: Detail | None = None) -> tuple[str, str]:
+    """The packed tracks, and the sentence on how much they were thinned (empty: not at all).
+
+    ``detail``: What a server has at full resolution; the header then says how long a stretch of it is served.
+    """
     pack = Pack()
     budget = Budget(full_windows(report))
     header: dict[str, Any] = {
@@ -42,11 +46,12 @@ def data(report: Report, recording: Recorded | None) -> tuple[str, str]:
         "steps": pack.times(np.asarray(report.tracks.step_start_s, float)),
         "inks": {"phase": _inks(PHASE_BY_CODE), "state": _inks(STATE_BY_CODE)},
         **gpu_tracks(report, recording, pack, budget),
-        **phase_tracks(report, recording, pack, budget),
+        **phase_tracks(report, recording, pack, budget, detail.sites if detail else None),
         "jobs": job_tracks(recording, pack, budget),
         "events": event_tracks(recording, pack),
         "marks": mark_tracks(report, pack),
         "handoffs": handoffs(recording),
+        "longest": None if detail is None else detail.longest_s,
     }
     return pack.text(header), thinned(header, pack)
 

@@ -27,17 +27,30 @@ _BACK: Final = 64
 """A phase's span is looked for among so many spans before it."""
 
 
-def phase_tracks(report: Report, recording: Recorded | None, pack: Pack, budget: Budget) -> dict[str, Any]:
-    """``ranks`` (phases, and the code that each was in) and ``sites`` (that code, with its numbers)."""
+def phase_tracks(
+    report: Report, recording: Recorded | None, pack: Pack, budget: Budget, sites: pl.DataFrame | None = None
+) -> dict[str, Any]:
+    """``ranks`` (phases, and the code that each was in) and ``sites`` (that code, with its numbers).
+
+    ``sites`` are those of the whole recording; they are looked for if None.
+    """
     ranks = report.tracks.ranks
     most = budget.each(MOST_CODES, len(ranks))
-    spans = None if recording is None else of_ranks(recording.table("spans"), recording.table("processes"))
-    sites = pl.DataFrame() if spans is None else _sites(spans)
-    numbered = None if spans is None or sites.is_empty() else _numbered(spans, sites)
+    sites = code_sites(recording) if sites is None else sites
+    spans = None if recording is None or sites.is_empty() else _numbered(_spans(recording), sites)
     return {
-        "ranks": [_rank(track, numbered, pack, budget, most) for track in ranks],
-        "sites": [_site(row) for row in sites.head(MOST_SITES).iter_rows(named=True)],
+        "ranks": [_rank(track, spans, pack, budget, most) for track in ranks],
+        "sites": [_site(row) for row in sites.iter_rows(named=True)],
     }
+
+
+def code_sites(recording: Recorded | None) -> pl.DataFrame:
+    """Places in the code with the spans' numbers; those that took longest, 300 at most."""
+    return pl.DataFrame() if recording is None else _sites(_spans(recording)).head(MOST_SITES)
+
+
+def _spans(recording: Recorded) -> pl.DataFrame:
+    return of_ranks(recording.table("spans"), recording.table("processes"))
 
 
 def _rank(
@@ -72,7 +85,7 @@ def _sites(spans: pl.DataFrame) -> pl.DataFrame:
 
 def _numbered(spans: pl.DataFrame, sites: pl.DataFrame) -> pl.DataFrame:
     """Rank, start, end and site of each span that has one of the page's sites."""
-    shown = sites.head(MOST_SITES).select(*_SITE).with_row_index("site")
+    shown = sites.select(*_SITE).with_row_index("site")
     named = spans.select("rank", "t0_ns", "t1_ns", pl.col("name", "file").cast(pl.String), "line")
     joined = named.join(shown, on=list(_SITE), how="left", nulls_equal=True, maintain_order="left")
     return joined.select("rank", "t0_ns", "t1_ns", pl.col("site").cast(pl.Int64).fill_null(-1))

@@ -67,15 +67,15 @@ class Budget:
 
     Attributes:
         windows: Where every sample stays.
-        share: 1 for everything; the live page asks for less a call.
+        most: Cells of each series; None: its share of the page.
     """
 
     windows: Sequence[Window]
-    share: float = 1.0
+    most: int | None = None
 
     def each(self, whole: int, series: int) -> int:
-        """Cells of one of ``series`` series."""
-        return max(200, int(whole * self.share / max(series, 1)))
+        """Cells of one of ``series`` series, of which ``whole`` fit in a page."""
+        return max(200, whole // max(series, 1)) if self.most is None else self.most
 
 
 def gpu_tracks(report: Report, recording: Recorded | None, pack: Pack, budget: Budget) -> dict[str, Any]:
@@ -129,6 +129,7 @@ def packed(cells: Cells, pack: Pack, step: float) -> dict[str, Any]:
         "len": pack.times(cells.t1_s - cells.t0_s),
         "low": pack.values(cells.low, step),
         "samples": cells.samples,
+        "column_s": round(cells.column_s, 4),
     }
     out |= {} if cells.high is cells.low else {"high": pack.values(cells.high, step)}
     return out if cells.mean is None else {**out, "mean": pack.values(cells.mean, step)}

@@ -89,7 +89,7 @@ def _times(receipt: Receipt) -> str:
 def proof(receipt: Receipt, run: str) -> Proof:
     """The receipt, ready to show."""
     text = words.clean(receipt.text, _MOST_WORDS)
-    size = f"{receipt.value:,.0f} bytes" if receipt.kind == "bytes" and words.known(receipt.value) else ""
+    size = f"{receipt.value:z,.0f} bytes" if receipt.kind == "bytes" and words.known(receipt.value) else ""
     text = f"{text} ({size})" if size and not _says(text, receipt.value) else text
     return Proof(text, where(receipt), receipt.origin, command(receipt, run), _span(receipt))
 
@@ -104,7 +104,7 @@ def _span(receipt: Receipt) -> tuple[float, float] | None:
 
 def _says(text: str, value: float | None) -> bool:
     """Whether the number already stands in the text."""
-    return f"{value:.0f}" in re.sub(r"(?<=\d),(?=\d)", "", text)
+    return f"{value:z.0f}" in re.sub(r"(?<=\d),(?=\d)", "", text)
 
 
 def known_name(name: str) -> str:

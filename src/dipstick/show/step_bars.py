@@ -124,14 +124,14 @@ def _boxes(
     boxes: Sequence[Box], at: Sequence[int], ink: Ink, seconds: FloatArray, edges: FloatArray
 ) -> list[str]:
     return [
-        f'<rect class="p-{ink.key} thin" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"><title>'
-        f"{escape(ink.label)}: {words.seconds(float(seconds[i]))} of {words.seconds(float(edges[i + 1] - edges[i]))}, from {edges[i]:,.1f} s</title></rect>"
+        f'<rect class="p-{ink.key} thin" x="{x:z.1f}" y="{y:z.1f}" width="{w:z.1f}" height="{h:z.1f}"><title>'
+        f"{escape(ink.label)}: {words.seconds(float(seconds[i]))} of {words.seconds(float(edges[i + 1] - edges[i]))}, from {edges[i]:z,.1f} s</title></rect>"
         for i, (x, y, w, h) in zip(at, boxes, strict=True)
     ]
 
 
 def _path(boxes: Sequence[Box], ink: Ink) -> list[str]:
-    shape = "".join(f"M{x:.1f} {y:.1f}h{w:.1f}v{h:.1f}h-{w:.1f}z" for x, y, w, h in boxes)
+    shape = "".join(f"M{x:z.1f} {y:z.1f}h{w:z.1f}v{h:z.1f}h-{w:z.1f}z" for x, y, w, h in boxes)
     return [f'<path class="p-{ink.key}" d="{shape}"/>'] if shape else []
 
 
@@ -140,6 +140,6 @@ def _axis(bars: int, grouped: int, y: int) -> list[str]:
     numbers, _ = ticks(0, (bars - 1) * grouped, 12)
     whole = [int(n) for n in numbers if n == int(n) and int(n) % grouped == 0]
     return [
-        f'<text x="{_LEFT + (n // grouped + 0.5) * width:.1f}" y="{y + 16}" class="axis">{"step " if n == 0 else ""}{n}</text>'
+        f'<text x="{_LEFT + (n // grouped + 0.5) * width:z.1f}" y="{y + 16}" class="axis">{"step " if n == 0 else ""}{n}</text>'
         for n in whole
     ]

@@ -134,7 +134,7 @@ def _stretch(run: tuple[int, int, int], prefix: str, inks: Sequence[Ink], y: int
     ink, width = inks[code], end - first
     scale = (span.t1 - span.t0) / COLUMNS
     start, stop = span.t0 + first * scale, span.t0 + end * scale
-    hover = f"{ink.label}: {words.seconds(stop - start)} from {start:,.1f} s"
+    hover = f"{ink.label}: {words.seconds(stop - start)} from {start:z,.1f} s"
     thin = " thin" if width < _THIN else ""
     rect = (
         f'<rect class="{prefix}-{ink.key}{thin}" x="{_LEFT + first}" y="{y}" width="{width}" height="{_BAND}">'

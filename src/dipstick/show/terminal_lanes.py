@@ -157,7 +157,7 @@ def _heading(span: Range, frame: _Frame) -> Text:
 
 def _range_title(span: Range) -> str:
     """``Steps 12–14, 167.2–206.9 s (typical …)`` or ``31 steps, 134.5–539.6 s``."""
-    times = f"{span.t0:,.1f}–{span.t1:,.1f} s"
+    times = f"{span.t0:z,.1f}–{span.t1:z,.1f} s"
     if not span.typical:
         return f"{words.count(len(span.steps), 'step')}, {times}" if span.steps else times
     return f"Steps {span.first_step}–{span.last_step}, {times} (typical: their lengths are closest to the median)"

@@ -33,6 +33,7 @@ class Cells:
         high: Most; the same array as ``low`` where nothing was thinned.
         samples: How many samples they were made of.
         mean: Mean over the time that was measured; None where nothing was thinned, and for codes.
+        column_s: How wide a column is outside the windows; 0 where nothing was thinned.
     """
 
     t0_s: FloatArray
@@ -41,6 +42,7 @@ class Cells:
     high: FloatArray
     samples: int
     mean: FloatArray | None = None
+    column_s: float = 0.0
 
     @property
     def is_thinned(self) -> bool:
@@ -65,7 +67,8 @@ def thin(t0: FloatArray, t1: FloatArray, value: FloatArray, windows: Sequence[Wi
         return Cells(t0, t1, value, value, len(t0))
     first = _groups(t0, t1, windows, most)
     low, high = np.fmin.reduceat(value, first), np.fmax.reduceat(value, first)
-    return Cells(t0[first], t1[_lasts(first, len(t0))], low, high, len(t0), _means(t1 - t0, value, first))
+    ends, mean = t1[_lasts(first, len(t0))], _means(t1 - t0, value, first)
+    return Cells(t0[first], ends, low, high, len(t0), mean, _column(t0, t1, most))
 
 
 def _means(seconds: FloatArray, value: FloatArray, first: IntArray) -> FloatArray:
@@ -88,7 +91,9 @@ def thin_codes(
     group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(t0))))
     seconds = np.bincount(group * kinds + code, t1 - t0, len(first) * kinds).reshape(-1, kinds)
     mostly = np.argmax(seconds, axis=1).astype(float)
-    return Cells(t0[first], t1[_lasts(first, len(t0))], mostly, mostly, len(t0))
+    return Cells(
+        t0[first], t1[_lasts(first, len(t0))], mostly, mostly, len(t0), column_s=_column(t0, t1, most)
+    )
 
 
 def _merged(t0: FloatArray, t1: FloatArray, code: CodeArray) -> tuple[FloatArray, FloatArray, CodeArray]:
@@ -110,11 +115,16 @@ def _lasts(first: IntArray, length: int) -> IntArray:
 
 def _groups(t0: FloatArray, t1: FloatArray, windows: Sequence[Window], most: int) -> IntArray:
     """Where a new cell starts: at each sample that is kept, at each new column, and after a hole of a column or more."""
-    width = max((float(t1[-1]) - float(t0[0])) / max(most // 2, 1), 1e-9)
+    width = _column(t0, t1, most)
     kept = inside(t0, t1, windows)
     column = np.floor((t0 - t0[0]) / width)
     new = (np.diff(column) != 0) | kept[1:] | kept[:-1] | (t0[1:] - t1[:-1] > width)
     return np.flatnonzero(np.concatenate(([True], new)))
+
+
+def _column(t0: FloatArray, t1: FloatArray, most: int) -> float:
+    """Seconds of a column, so that half the cells cover everything."""
+    return max((float(t1[-1]) - float(t0[0])) / max(most // 2, 1), 1e-9)
 
 
 def inside(t0: FloatArray, t1: FloatArray, windows: Sequence[Window]) -> BoolArray:

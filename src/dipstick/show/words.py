@@ -16,6 +16,8 @@ ABSENT = "–"
 _MINUTE = 60.0
 _HOUR = 3600.0
 _WHOLE_MS = 0.001
+_DUST_S = 1e-9
+"""What floats leave when nanoseconds are added up is no duration."""
 _FINE_BELOW = 0.01
 _MILLISECONDS_BELOW = 0.0995
 _WHOLE_ABOVE = 99.95
@@ -56,7 +58,7 @@ def number(value: float | None, decimals: int = 1) -> str:
     """``1234.56`` -> ``1,234.6``; not measured -> ``–``."""
     if value is None or not math.isfinite(value):
         return ABSENT
-    return f"{value + 0.0:,.{decimals}f}"
+    return f"{value + 0.0:z,.{decimals}f}"
 
 
 def decimals_for(largest: float | None) -> int:
@@ -80,12 +82,12 @@ def seconds(value: float | None) -> str:
     """One duration in running text, two figures or more: ``3 ms``, ``0.12 s``, ``7.6 s``, ``405 s``, ``1,234 s``."""
     if value is None or not math.isfinite(value):
         return ABSENT
-    if value == 0:
+    if abs(value) < _DUST_S:
         return "0 s"
     if abs(value) < _MILLISECONDS_BELOW:
-        return f"{1000 * value:.{0 if abs(value) >= _WHOLE_MS else 1}f} ms"
+        return f"{1000 * value:z.{0 if abs(value) >= _WHOLE_MS else 1}f} ms"
     decimals = 2 if abs(value) < 1 else 1 if abs(value) < _WHOLE_ABOVE else 0
-    return f"{value:,.{decimals}f} s"
+    return f"{value:z,.{decimals}f} s"
 
 
 def span(value: float | None) -> str:
@@ -130,7 +132,8 @@ def listed(items: Iterable[str]) -> str:
 
 def clock(second: float, step: float) -> str:
     """A time on an axis whose ticks are ``step`` seconds apart: ``41.5 s``, ``120 s``, ``1:02 h``."""
+    second = round(second, 6) + 0.0  # an axis that begins at -1e-9 begins at 0
     if step >= _MINUTE * 10:
         return f"{int(second // _HOUR)}:{int(second % _HOUR // _MINUTE):02d} h"
     decimals = 0 if step >= 1 else 1 if step >= 0.1 else 3  # noqa: PLR2004 - tenths under a second, else milliseconds
-    return f"{second:,.{decimals}f} s"
+    return f"{second:z,.{decimals}f} s"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dipstick.model import Answer, Breakdown
 from dipstick.phases import WAIT_PHASES
-from dipstick.verdicts.bill import gpu_seconds
+from dipstick.verdicts.bill import amount, gpu_seconds
 from dipstick.verdicts.check_stragglers import gather, straggler_rank
 from dipstick.verdicts.dips_are import Kind, dips_are
 from dipstick.verdicts.slow_workers import workers
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MOST = 0.5
 WORTH_SAYING = 0.02
-WHOLE_SECONDS = 10.0
 IN_WORDS = {
     "generate": "generation", "weight_sync": "weight sync", "gather_wait": "waiting at the reward gather",
     "collective_wait": "waiting at other collectives", "logprobs": "log-probabilities", "cache_clear": "cache clears",
@@ -54,8 +53,8 @@ def _paid_sentence(evidence: Evidence, breakdown: Breakdown) -> str:
     share = 100 * path[longest] / sum(path.values())
     bill = _bill(evidence, paid)
     if longest == paid:
-        return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), and it is the one you pay for: {bill}."
-    return f"The longest phase is {_words(longest)} ({share:.0f} % of the critical path), but most is paid for {_words(paid)}: {bill}."
+        return f"The longest phase is {_words(longest)} ({share:z.0f} % of the critical path), and it is the one you pay for: {bill}."
+    return f"The longest phase is {_words(longest)} ({share:z.0f} % of the critical path), but most is paid for {_words(paid)}: {bill}."
 
 
 def _bill(evidence: Evidence, paid: str) -> str:
@@ -63,13 +62,10 @@ def _bill(evidence: Evidence, paid: str) -> str:
     findings = evidence.findings
     seconds = gpu_seconds(findings)
     everything = sum(seconds.values())
-    digits = 0 if everything >= WHOLE_SECONDS else 1  # "0 of 0" answers nothing
-    text = (
-        f"{seconds[paid]:.{digits}f} of {everything:.{digits}f} {'GPU' if findings.gpus else 'rank'}-seconds"
-    )
+    text = f"{amount(seconds[paid], everything)} of {amount(everything, everything)} {'GPU' if findings.gpus else 'rank'}-seconds"
     wait = seconds.get("gather_wait", 0.0)
     if paid == "reward" and wait >= WORTH_SAYING * everything:
-        text += f", and {wait:.{digits}f} more spent waiting for {_slower(evidence)}'s rewards"
+        text += f", and {amount(wait, everything)} more spent waiting for {_slower(evidence)}'s rewards"
     return text
 
 
@@ -87,13 +83,13 @@ def _hollow_clause(findings: Findings) -> str:
         return ""
     waiting = _hollow_in_waits(findings.breakdown)
     hollow = sum(s.hollow_s for s in used)
-    read = f"of the {busy:.0f} GPU-seconds that read as busy,"
+    read = f"of the {amount(busy, busy)} GPU-seconds that read as busy,"
     if waiting >= WORTH_SAYING * busy:
         more = hollow - waiting
-        rest = f", and {100 * more / busy:.0f} % more did no work" if more >= WORTH_SAYING * busy else ""
-        return f"{read} {100 * waiting / busy:.0f} % are a rank waiting for another one at full utilization{rest}"
+        rest = f", and {100 * more / busy:z.0f} % more did no work" if more >= WORTH_SAYING * busy else ""
+        return f"{read} {100 * waiting / busy:z.0f} % are a rank waiting for another one at full utilization{rest}"
     if hollow >= WORTH_SAYING * busy:
-        return f"{read} {100 * hollow / busy:.0f} % did no work"
+        return f"{read} {100 * hollow / busy:z.0f} % did no work"
     if sum(s.seconds["unknown"] for s in used) >= MOST * busy:
         return f"{read} how many were work and how many waiting can't be told without power or SM counters"
     return ""
@@ -107,7 +103,7 @@ def _hollow_in_waits(breakdown: Breakdown | None) -> float:
 
 def _dips_clause(evidence: Evidence, kind: Kind) -> str:
     top = _words(kind.phase) if kind.phase else ""
-    share = f"({100 * kind.share:.0f} % of what they cost)" if kind.phase else ""
+    share = f"({100 * kind.share:z.0f} % of what they cost)" if kind.phase else ""
     return {
         "none": "no utilization dips were found",
         "unknown": "what the dips are can't be told from this recording" if evidence.findings.gpus else "",
@@ -130,7 +126,7 @@ def _worker_clause(evidence: Evidence, kind: Kind) -> str:
         return ""
     return (
         f"the widest wait for worker {slow.pid} of rank {slow.rank}, "
-        f"whose jobs take {slow.test.deep.value:.1f} times the others' there"
+        f"whose jobs take {slow.test.deep.value:z.1f} times the others' there"
     )
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dipstick.verdicts.evidence import Evidence
     from dipstick.verdicts.sql import Literal
 
+WHOLE_SECONDS = 10.0
+
 
 def gpu_seconds(findings: Findings) -> dict[str, float]:
     """Seconds by phase over all ranks, times the GPUs of each rank (one where they are not known).
@@ -24,6 +26,15 @@ def gpu_seconds(findings: Findings) -> dict[str, float]:
     for row in findings.breakdown.rows if findings.breakdown else ():
         seconds[row.phase] = seconds.get(row.phase, 0.0) + row.seconds * max(gpus[row.rank], 1)
     return seconds
+
+
+def amount(seconds: float, whole: float) -> str:
+    """GPU-seconds in a sentence, as fine as the whole they are part of asks for: "0 of 0" answers nothing.
+
+    >>> amount(77.7, 405.0), amount(0.34, 1.23), amount(0.001, 0.006)
+    ('78', '0.3', '0.001')
+    """
+    return f"{seconds:z.{0 if whole >= WHOLE_SECONDS else 1 if whole >= 1 else 3}f}"
 
 
 def of_gpu(findings: Findings, host: str, gpu: int) -> dict[str, Literal]:
@@ -43,7 +54,7 @@ def phase_receipts(evidence: Evidence, phase: str) -> tuple[Receipt, ...]:
     return tuple(
         Receipt(
             "number",
-            f"rank {row.rank}: {row.seconds:.1f} s in {phase}, {row.count} times",
+            f"rank {row.rank}: {row.seconds:z.1f} s in {phase}, {row.count} times",
             rank=row.rank,
             value=row.seconds,
             unit="s",
@@ -60,7 +71,7 @@ def utilization_receipts(evidence: Evidence, *phases: str) -> tuple[Receipt, ...
     return tuple(
         Receipt(
             "number",
-            f"rank {row.rank}: {row.phase} reads {row.util_mean_pct:.1f} % on average over {row.seconds:.1f} s",
+            f"rank {row.rank}: {row.phase} reads {row.util_mean_pct:z.1f} % on average over {row.seconds:z.1f} s",
             rank=row.rank,
             value=row.util_mean_pct,
             unit="%",
@@ -82,7 +93,7 @@ def step_receipts(evidence: Evidence) -> tuple[Receipt, ...]:
     return tuple(
         Receipt(
             "number",
-            f"{name} {len(part)} steps: {steps.loop.measured[part].mean():.2f} s on average, barrier to barrier",
+            f"{name} {len(part)} steps: {steps.loop.measured[part].mean():z.2f} s on average, barrier to barrier",
             t0_s=float(steps.start_s[part[0]]),
             t1_s=float(steps.end_s[part[-1]]),
             value=float(steps.loop.measured[part].mean()),

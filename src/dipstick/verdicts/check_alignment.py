@@ -47,8 +47,9 @@ def missing(evidence: Evidence) -> Verdict:
     """Why the alignment could not be weighed."""
     if not evidence.findings.gpus:
         return unconfirmed(Reason.MISSING_SIGNAL, "no GPU telemetry was recorded")
-    because = "no steps with phases were recorded" if evidence.synchronous else NO_BARRIER
-    return unconfirmed(Reason.MISSING_SIGNAL, because)
+    if evidence.synchronous:
+        return unconfirmed(*evidence.no_steps)
+    return unconfirmed(Reason.MISSING_SIGNAL, NO_BARRIER)
 
 
 def as_verdict(judged: AlignmentVerdict) -> Verdict:
@@ -199,7 +200,7 @@ def _receipts(evidence: Evidence) -> Iterator[Receipt]:
     for dip in _deepest(dips):
         yield Receipt(
             kind="interval",
-            text=f"dip of {series}: {dip.depth_pct:.0f} points for {dip.end_s - dip.start_s:.1f} s, mostly {dip.phase or 'no phase'}",
+            text=f"dip of {series}: {dip.depth_pct:z.0f} points for {dip.end_s - dip.start_s:z.1f} s, mostly {dip.phase or 'no phase'}",
             gpu=dip.gpu,
             t0_s=dip.start_s,
             t1_s=dip.end_s,

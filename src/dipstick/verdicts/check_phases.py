@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dipstick.analysis.whatif_verdict import phase_dominates, split_half_noise
-from dipstick.judgement import Check, Reason, Receipt, Verdict
+from dipstick.judgement import Check, Receipt, Verdict
 from dipstick.verdicts.algebra import from_decision, unconfirmed
 from dipstick.verdicts.sql import select
 
@@ -26,13 +26,13 @@ def check(evidence: Evidence) -> Check:
     """Judge the breakdown: ``yes`` if one phase dominates the critical path and is also the one paid for."""
     breakdown, path, whatifs = evidence.findings.breakdown, evidence.path, evidence.whatifs
     if breakdown is None or path is None or whatifs is None or path.longest is None:
-        verdict = unconfirmed(Reason.MISSING_SIGNAL, "no steps with phases were recorded")
+        verdict = unconfirmed(*evidence.no_steps)
         return Check("phases", QUESTION, verdict, facts={"what_if": None})
     decision = phase_dominates(path, path.longest, whatifs.gate)
     share, paid = decision.effect, breakdown.paid_most_for
     because = (
-        f"{path.longest} is {100 * share.value:.0f} % of the critical path "
-        f"[{100 * share.low:.0f}, {100 * share.high:.0f}] over {path.steps} steps; most GPU-seconds go to {paid}"
+        f"{path.longest} is {100 * share.value:z.0f} % of the critical path "
+        f"[{100 * share.low:z.0f}, {100 * share.high:z.0f}] over {path.steps} steps; most GPU-seconds go to {paid}"
     )
     verdict = from_decision(decision, because)
     if verdict.word == "yes" and paid != path.longest:
@@ -99,7 +99,7 @@ def _receipts(evidence: Evidence, longest: str, paid: str | None) -> Iterator[Re
         if row.phase in {longest, paid}:
             yield Receipt(
                 kind="number",
-                text=f"rank {row.rank}: {row.seconds:.1f} s in {row.phase}, {row.count} times",
+                text=f"rank {row.rank}: {row.seconds:z.1f} s in {row.phase}, {row.count} times",
                 rank=row.rank,
                 value=row.seconds,
                 unit="s",

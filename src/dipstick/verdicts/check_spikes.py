@@ -204,8 +204,9 @@ def _verdict(
     share = sum(named.values()) / count
     who = ", ".join(f"{n} belong to {name}" for name, n in named.most_common(3))
     rest = count - sum(named.values())
-    because = f"{count} spikes on {len(sets)} GPUs: {who or 'none explained'}" + (
-        f"; {rest} match nothing" if rest else ""
+    because = (
+        f"{count} {'spike' if count == 1 else 'spikes'} on {len(sets)} {'GPU' if len(sets) == 1 else 'GPUs'}: {who or 'none explained'}"
+        + (f"; {rest} match nothing" if rest else "")
     )
     if judged is None and rest:
         return unconfirmed(Reason.MISSING_SIGNAL, f"{because}; without steps no schedule can be tested")
@@ -304,7 +305,7 @@ def _receipts(evidence: Evidence, sets: Sequence[tuple[Gpu, SpikeSet]]) -> Itera
         for spike in sorted(found.spikes, key=lambda s: (s.explained_by is not None, -s.peak_pct))[:5]:
             yield Receipt(
                 kind="interval",
-                text=f"GPU {gpu.signals.gpu}: {spike.peak_pct:.0f} % for {spike.end_s - spike.start_s:.1f} s in {spike.phase or 'no phase'}, belongs to {spike.explained_by or 'nothing known'}",
+                text=f"GPU {gpu.signals.gpu}: {spike.peak_pct:z.0f} % for {spike.end_s - spike.start_s:z.1f} s in {spike.phase or 'no phase'}, belongs to {spike.explained_by or 'nothing known'}",
                 gpu=gpu.signals.gpu,
                 rank=gpu.rank,
                 t0_s=spike.start_s,

@@ -124,7 +124,7 @@ def straggler_rank(evidence: Evidence) -> tuple[LastArriver, Verdict] | None:
 def rank_verdict(row: LastArriver, met: Meetings) -> Verdict:
     """Whether one rank is the straggler, in words."""
     count = len(met.step)
-    because = f"rank {met.ranks[row.rank]} is last in {row.share.value * count:.0f} of {count} steps (exact binomial p = {row.p_holm:.3g} after Holm)"
+    because = f"rank {met.ranks[row.rank]} is last in {row.share.value * count:z.0f} of {count} steps (exact binomial p = {row.p_holm:.3g} after Holm)"
     return from_decision(rank_is_straggler(row, count), because)
 
 
@@ -136,11 +136,11 @@ def _verdict(test: StragglerTest) -> Verdict:
         code = Reason(test.codes[0]) if test.codes else Reason.LOW_N
         return unconfirmed(code, f"no correlation of dips and jobs can be worked out from {test.steps} steps")
     winner = test.row(test.driver)
-    because = f"dip width against the longest job: partial rho {longest.rho.value:.2f}, {longest.slope.value:.2f} s of dip per second of job"
+    because = f"dip width against the longest job: partial rho {longest.rho.value:z.2f}, {longest.slope.value:z.2f} s of dip per second of job"
     if winner is not None and winner is not longest:
         because += (
             f"; {DRIVER_WORDS[test.driver]} explains them better "
-            f"(rho {winner.rho.value:.2f}, {winner.slope.value:.2f} s per second, contest {winner.share:.2f})"
+            f"(rho {winner.rho.value:z.2f}, {winner.slope.value:z.2f} s per second, contest {winner.share:z.2f})"
         )
     return Verdict(
         word=test.verdict,
@@ -291,7 +291,7 @@ def _receipts(evidence: Evidence) -> Iterator[Receipt]:
     for row in stragglers.by_rank if stragglers else ():
         yield Receipt(
             kind="count",
-            text=f"rank {row.rank} came last at the reward gather in {row.last_in_steps} of {stragglers.steps if stragglers else 0} steps and waited {row.waited_s:.1f} s",
+            text=f"rank {row.rank} came last at the reward gather in {row.last_in_steps} of {stragglers.steps if stragglers else 0} steps and waited {row.waited_s:z.1f} s",
             rank=row.rank,
             value=row.last_in_steps,
             unit="steps",
@@ -300,7 +300,7 @@ def _receipts(evidence: Evidence) -> Iterator[Receipt]:
     for worker in stragglers.by_worker if stragglers else ():
         yield Receipt(
             kind="number",
-            text=f"worker {worker.pid} of rank {worker.rank}: {worker.jobs} jobs, busy {worker.busy_s:.1f} s",
+            text=f"worker {worker.pid} of rank {worker.rank}: {worker.jobs} jobs, busy {worker.busy_s:z.1f} s",
             rank=worker.rank,
             value=worker.busy_s,
             unit="s",

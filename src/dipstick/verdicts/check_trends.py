@@ -25,7 +25,7 @@ def check(evidence: Evidence) -> Check:
     known = series_of(evidence)
     found = {of: trend for of in WATCHED if of in known and (trend := trend_of(evidence, of)) is not None}
     if not found:
-        verdict = unconfirmed(Reason.MISSING_SIGNAL, "no steps with phases were recorded")
+        verdict = unconfirmed(*evidence.no_steps)
         return Check("trends", QUESTION, verdict, facts={"trends": None, "dips_thin_out_because": None})
     adjusted = holm([trend.p_value for trend in found.values()]).tolist()
     p_of = dict(zip(found, adjusted, strict=True))

@@ -87,8 +87,8 @@ def drops_after(evidence: Evidence, *, phase: str) -> Judged:
 
 def _in_words(drop: Estimate) -> str:
     if drop.value >= 0:
-        return f"utilization falls by {drop.value:.0f} points [{drop.low:.0f}, {drop.high:.0f}]"
-    return f"utilization rises by {-drop.value:.0f} points [{-drop.high:.0f}, {-drop.low:.0f}]"
+        return f"utilization falls by {drop.value:z.0f} points [{drop.low:z.0f}, {drop.high:z.0f}]"
+    return f"utilization rises by {-drop.value:z.0f} points [{-drop.high:z.0f}, {-drop.low:z.0f}]"
 
 
 def _dropped(drop: Estimate) -> Word:

@@ -19,7 +19,7 @@ from dipstick.judgement import Reason, Receipt, Verdict
 from dipstick.verdicts.algebra import claim, detectable, unconfirmed
 from dipstick.verdicts.bill import phase_receipts
 from dipstick.verdicts.claim_mechanisms import transfers_force_waiting
-from dipstick.verdicts.claim_phases import NO_STEPS, known_phase
+from dipstick.verdicts.claim_phases import known_phase
 from dipstick.verdicts.claims import claim_test
 from dipstick.verdicts.copies import spent_s
 from dipstick.verdicts.sql import select
@@ -58,12 +58,12 @@ def _loading(evidence: Evidence) -> Judged:
         if len(t.steps)
     ]
     if not ranks:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+        return unconfirmed(*evidence.no_steps), ()
     rank, before, length = max(ranks, key=lambda row: float(row[1].sum() / row[2].sum()))
     share = _share(evidence, before, length)
     because = (
-        f"a loader could take {before.sum():.1f} of {length.sum():.0f} s: what passes before the first phase of rank "
-        f"{rank}'s steps ({100 * share.value:.1f} %, at most {100 * share.high:.1f} %)"
+        f"a loader could take {before.sum():z.1f} of {length.sum():z.0f} s: what passes before the first phase of rank "
+        f"{rank}'s steps ({100 * share.value:z.1f} %, at most {100 * share.high:z.1f} %)"
     )
     fix = "put the loader into a span: with dipstick.span('data_loading')"
     receipts = tuple(r for r in phase_receipts(evidence, "unattributed") if r.rank == rank)
@@ -85,8 +85,8 @@ def _copies(evidence: Evidence) -> Judged:
     share = _share(evidence, spent, length)
     count, size = (sum(row[i] for row in found.values()) for i in (0, 1))
     because = (
-        f"{count} copies to the GPU ({size / 1e9:.1f} GB) lie in {', '.join(sorted(found))}, "
-        f"which take {spent.sum():.0f} of {length.sum():.0f} s as a whole ({100 * share.value:.1f} %, at most {100 * share.high:.1f} %)"
+        f"{count} copies to the GPU ({size / 1e9:z.1f} GB) lie in {', '.join(sorted(found))}, "
+        f"which take {spent.sum():z.0f} of {length.sum():z.0f} s as a whole ({100 * share.value:z.1f} %, at most {100 * share.high:z.1f} %)"
     )
     fix = "read PCIe counters (GPM or DCGM) beside utilization"
     return _bounded(share, len(spent), because, Reason.MISSING_SIGNAL, fix), (_bytes_receipt(evidence, size),)
@@ -169,7 +169,7 @@ def copies_belong_to(evidence: Evidence, *, phase: str) -> Judged:
         fix = "record the hand-overs (from, to, bytes, device)"
         return unconfirmed(Reason.MISSING_SIGNAL, "no copy to a GPU was recorded", fix), ()
     count, size = found.get(phase, (0, 0))
-    because = f"{count} of {total} copies to the GPU lie in {phase} ({size / 1e9:.1f} GB)"
+    because = f"{count} of {total} copies to the GPU lie in {phase} ({size / 1e9:z.1f} GB)"
     receipt = _bytes_receipt(evidence, sum(row[1] for row in found.values()))
     share = count / total
     if share < MOST:

@@ -16,7 +16,7 @@ from dipstick.model import STATES
 from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts import repo_facts
 from dipstick.verdicts.algebra import claim, measured, unconfirmed
-from dipstick.verdicts.bill import gpu_columns, gpu_seconds, of_gpu
+from dipstick.verdicts.bill import amount, gpu_columns, gpu_seconds, of_gpu
 from dipstick.verdicts.claims import claim_test
 from dipstick.verdicts.copies import WEAK, bytes_receipts, mostly, recorded, share_of_lost
 from dipstick.verdicts.sql import select, within
@@ -81,7 +81,7 @@ def _pickled_bytes(evidence: Evidence) -> pl.Series:
 
 def _pickled(evidence: Evidence) -> str:
     spans = _pickled_bytes(evidence).to_numpy()
-    return f"; the pool pickled {float(spans.mean()):.0f} bytes a step on average" if len(spans) else ""
+    return f"; the pool pickled {float(spans.mean()):z.0f} bytes a step on average" if len(spans) else ""
 
 
 def _pickle_receipts(evidence: Evidence) -> tuple[Receipt, ...]:
@@ -116,9 +116,9 @@ def _gather_waits(evidence: Evidence) -> Judged:
         return unconfirmed(Reason.MISSING_SIGNAL, "no barrier that all ranks share was recorded"), ()
     bill = gpu_seconds(evidence.findings)
     seconds, everything = sum(bill.get(phase, 0.0) for phase in WAIT_PHASES), sum(bill.values())
-    because = f"ranks wait {seconds:.0f} of {everything:.0f} GPU-seconds for each other at collectives"
+    because = f"ranks wait {seconds:z.0f} of {everything:z.0f} GPU-seconds for each other at collectives"
     receipts = tuple(
-        Receipt("number", f"rank {w.rank} waited {w.seconds:.1f} s at {w.barrier}, {w.count} times, peer in {w.because}", rank=w.rank,
+        Receipt("number", f"rank {w.rank} waited {w.seconds:z.1f} s at {w.barrier}, {w.count} times, peer in {w.because}", rank=w.rank,
                 value=w.seconds, unit="s", query=select("SUM(wait_s)", "waits", barrier=w.barrier, rank=w.rank, because=w.because))
         for w in breakdown.waits[:4]
     )  # fmt: skip
@@ -146,7 +146,7 @@ def _transfers(evidence: Evidence) -> Judged:
     lost = float(copying.sum() + idle.sum())
     share = share_of_lost(evidence, copying, idle)
     bus = (*_busiest_bus(evidence), *bytes_receipts(evidence))
-    text = f"{copying.sum():.1f} of {lost:.0f} GPU-seconds without work are bus copies ({100 * share.value:.1f} %, at most {100 * share.high:.0f} %)"
+    text = f"{copying.sum():z.1f} of {lost:z.0f} GPU-seconds without work are bus copies ({100 * share.value:z.1f} %, at most {100 * share.high:z.0f} %)"
     because = "; ".join([text, *(receipt.text for receipt in bus)])
     return measured(mostly(share), because, share, len(copying)), (*_copy_receipts(evidence), *bus)
 
@@ -163,7 +163,7 @@ def _copy_receipts(evidence: Evidence) -> tuple[Receipt, ...]:
         query = within(
             "busy_s", "states", (start, end), state="copying_bus", **gpu_columns(evidence.findings, gpu)
         )
-        text = f"GPU {gpu.signals.gpu}: {seconds:.2f} s in state copying_bus"
+        text = f"GPU {gpu.signals.gpu}: {seconds:z.2f} s in state copying_bus"
         found.append(
             Receipt("number", text, gpu.signals.gpu, gpu.rank, start, end, seconds, "GPU-s", query=query)
         )
@@ -200,7 +200,7 @@ def _busiest_bus(evidence: Evidence) -> tuple[Receipt, ...]:
     return (
         Receipt(
             "number",
-            f"the busiest window took {top:.0f} MiB/s over PCIe",
+            f"the busiest window took {top:z.0f} MiB/s over PCIe",
             value=top,
             unit="MiB/s",
             query=query,
@@ -218,7 +218,7 @@ def memory_is_under_pressure(evidence: Evidence, *, at_least: float = 50.0) -> J
         ), ()
     held, tenants = fullest.value or 0.0, _tenants(evidence)
     beside = {0: "", 1: ", by one process"}.get(tenants, f", {tenants} processes on a GPU")
-    because = f"{held:.0f} % of the memory is allocated{beside}"
+    because = f"{held:z.0f} % of the memory is allocated{beside}"
     shared = tenants != 1  # where processes were not recorded, nobody says that there is only one
     return Verdict("yes" if shared and held >= at_least else "no", because, effect=held), (fullest,)
 
@@ -244,7 +244,7 @@ def _fullest(evidence: Evidence) -> Receipt | None:
         "gpu",
         **of_gpu(evidence.findings, host or "", gpu),
     )
-    text = f"GPU {gpu}: {top / 2**30:.1f} of {size / 2**30:.1f} GiB allocated at most"
+    text = f"GPU {gpu}: {top / 2**30:z.1f} of {size / 2**30:z.1f} GiB allocated at most"
     return Receipt("number", text, gpu=gpu, value=100 * top / size, unit="%", query=query)
 
 
@@ -265,11 +265,11 @@ def high_utilization_means_work(evidence: Evidence, *, hollow_below: float = 10.
         because = "work and waiting can't be told apart without power or SM counters"
         return unconfirmed(Reason.SPINNING, because), ()
     share = 100 * hollow / busy
-    because = f"{hollow:.0f} of {busy:.0f} GPU-seconds that read as busy ({share:.0f} %) are waits or copies without SM work"
+    because = f"{amount(hollow, busy)} of {amount(busy, busy)} GPU-seconds that read as busy ({share:z.0f} %) are waits or copies without SM work"
     word: Word = "yes" if share < hollow_below else "partially" if share < WEAK * 100 else "no"
     start, end = (t / 1e9 for t in evidence.findings.window)
     receipts = tuple(
-        Receipt("number", f"GPU {s.gpu}: {s.hollow_s:.1f} of {s.busy_s:.1f} busy seconds are hollow", s.gpu, None, start, end, s.hollow_s,
+        Receipt("number", f"GPU {s.gpu}: {s.hollow_s:z.1f} of {s.busy_s:z.1f} busy seconds are hollow", s.gpu, None, start, end, s.hollow_s,
                 "GPU-s", query=within("hollow_s", "states", (start, end), **of_gpu(evidence.findings, s.host, s.gpu)))
         for s in used
     )  # fmt: skip

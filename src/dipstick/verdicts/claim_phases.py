@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dipstick.verdicts.claims import Judged
     from dipstick.verdicts.evidence import Evidence
 
-NO_STEPS = "no steps with phases were recorded"
 UNSEEN_PCT = 2.0
 FEWEST_FINE, FEWEST_COARSE, FINE_S = 15, 30, 5.0
 """Steps that a driver of the dips needs at a telemetry window up to 5 s, and above (methods 4.4)."""
@@ -46,14 +45,14 @@ def phase_longest(evidence: Evidence, *, phase: str) -> Judged:
     """The phase dominates the critical path (its share's interval above 50 %, or 10 points ahead of all others)."""
     path, whatifs = evidence.path, evidence.whatifs
     if path is None or whatifs is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+        return unconfirmed(*evidence.no_steps), ()
     if phase not in {row.phase for row in path.rows}:
         known_phase(phase)
         because = f"{phase} takes no time on the critical path"
         return Verdict("no", because, effect=0.0), phase_receipts(evidence, phase)
     decision = phase_dominates(path, phase, whatifs.gate)
     share = decision.effect
-    because = f"{phase} is {100 * share.value:.0f} % of the critical path [{100 * share.low:.0f}, {100 * share.high:.0f}], {path.steps} steps"
+    because = f"{phase} is {100 * share.value:z.0f} % of the critical path [{100 * share.low:z.0f}, {100 * share.high:z.0f}], {path.steps} steps"
     return from_decision(decision, because), phase_receipts(evidence, phase)
 
 
@@ -63,11 +62,11 @@ def paid_most_for(evidence: Evidence, *, phase: str) -> Judged:
     breakdown = evidence.findings.breakdown
     known_phase(phase)
     if breakdown is None or breakdown.paid_most_for is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+        return unconfirmed(*evidence.no_steps), ()
     seconds, most = gpu_seconds(evidence.findings), breakdown.paid_most_for
     unit = "GPU-seconds" if evidence.findings.gpus else "rank-seconds"
-    because = f"{phase} takes {seconds.get(phase, 0.0):.0f} of {sum(seconds.values()):.0f} {unit}"
-    because += "" if phase == most else f", {most} takes {seconds[most]:.0f}"
+    because = f"{phase} takes {seconds.get(phase, 0.0):z.0f} of {sum(seconds.values()):z.0f} {unit}"
+    because += "" if phase == most else f", {most} takes {seconds[most]:z.0f}"
     receipts = [phase_receipts(evidence, name) for name in dict.fromkeys((phase, most))]
     verdict = Verdict("yes" if phase == most else "no", because, effect=seconds.get(phase, 0.0))
     return verdict, tuple(receipt for part in receipts for receipt in part)
@@ -88,7 +87,7 @@ def phase_utilization(
         code = next((r for level in levels for r in level.reasons), "COARSE")
         return unconfirmed(Reason(code), f"the level of {phase} can't be told"), receipts
     mean = Estimate(*(float(np.mean([getattr(e, side) for e in known])) for side in ("value", "low", "high")))
-    because = f"{phase} reads {mean.value:.0f} % [{mean.low:.0f}, {mean.high:.0f}]"
+    because = f"{phase} reads {mean.value:z.0f} % [{mean.low:z.0f}, {mean.high:z.0f}]"
     word = _between(mean.value, (mean.low, mean.high), at_least, at_most)
     return measured(word, because, mean, len(evidence.kept)), receipts
 
@@ -148,7 +147,7 @@ def dips_follow_queued_work(evidence: Evidence) -> Judged:
         because = f"no correlation of dips and jobs can be worked out from {test.steps} steps"
         return unconfirmed(code, because), receipts
     won = {"none": "no driver is followed", "unresolved": "no driver wins"}
-    because = f"{won.get(test.driver, f'{test.driver} wins')}; total work: rho {row.rho.value:.2f}, {row.slope.value:.2f} s of dip per second, contest {row.share:.2f}, {test.steps} steps"
+    because = f"{won.get(test.driver, f'{test.driver} wins')}; total work: rho {row.rho.value:z.2f}, {row.slope.value:z.2f} s of dip per second, contest {row.share:z.2f}, {test.steps} steps"
     open_ = few or test.driver == "unresolved"
     word: Word = "unconfirmed" if open_ else "yes" if test.driver in {TOTAL, MAKESPAN} else "no"
     verdict = Verdict(
@@ -174,7 +173,7 @@ def speedup(
     if change == "more_slots" and not times.is_integer():
         raise UsageError(f"{times:g} is no number of worker slots", fix="times=1, 2 ...")
     if whatifs is None:
-        return unconfirmed(Reason.MISSING_SIGNAL, NO_STEPS), ()
+        return unconfirmed(*evidence.no_steps), ()
     if change == "faster" and phase not in whatifs.loop.columns:
         because = f"{known_phase(phase)} takes no time between the barriers of a step"
         return Verdict("no" if at_least > 1 else "yes", because, effect=1.0), phase_receipts(evidence, phase)
@@ -190,7 +189,9 @@ def speedup(
     if not np.isfinite(s.value):
         because = f"{result.change}: reward jobs between a generation and a gather were not recorded"
         return unconfirmed(Reason(result.reason), because), receipts
-    because = f"{result.change}: {s.value:.2f} times faster [{s.low:.2f}, {s.high:.2f}], {result.held_fixed}"
+    because = (
+        f"{result.change}: {s.value:z.2f} times faster [{s.low:z.2f}, {s.high:z.2f}], {result.held_fixed}"
+    )
     return from_decision(fix_gives(result, at_least, _gap(evidence)), because), receipts
 
 

@@ -83,7 +83,7 @@ def describe(of: str, trend: Trend) -> str:
     change = trend.change
     if not np.isfinite(change.value):
         return f"{of} over {trend.steps} steps: too few for a line"
-    text = f"{of} changes by {100 * change.value:+.0f} % [{100 * change.low:+.0f}, {100 * change.high:+.0f}] over {trend.steps} steps"
+    text = f"{of} changes by {100 * change.value:+z.0f} % [{100 * change.low:+z.0f}, {100 * change.high:+z.0f}] over {trend.steps} steps"
     if trend.change_points:
         text += f", a step change at step {trend.change_points[0].step}"
     if trend.because:

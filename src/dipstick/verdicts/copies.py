@@ -73,8 +73,8 @@ def recorded(evidence: Evidence) -> Judged | None:
     idle = sum((spent_s(t, IDLE, start, end) for t in timelines), np.zeros(len(start)))
     share, moved = share_of_lost(evidence, copying, idle), bytes_receipts(evidence)
     because = (
-        f"{copying.sum():.1f} of {copying.sum() + idle.sum():.1f} rank-seconds without work are recorded copies to the "
-        f"device ({100 * share.value:.0f} %, at least {100 * share.low:.0f} %); {moved[0].text}"
+        f"{copying.sum():z.1f} of {copying.sum() + idle.sum():z.1f} rank-seconds without work are recorded copies to the "
+        f"device ({100 * share.value:z.0f} %, at least {100 * share.low:z.0f} %); {moved[0].text}"
     )
     receipts = (*phase_receipts(evidence, PHASE), *moved)
     return measured(mostly(share), because, share, len(copying)), receipts
@@ -87,7 +87,7 @@ def _sized(found: Copies) -> str:
         return f"{found.count} copies, their bytes were not recorded ({fix})"
     many = f"{found.count} copies" if found.sized == found.count else f"{found.sized} of {found.count} copies"
     rate = found.size_b / GIB / max(found.seconds, 1e-9)
-    return f"{many} moved {found.size_b / GIB:.1f} GiB at {rate:.1f} GiB/s"
+    return f"{many} moved {found.size_b / GIB:z.1f} GiB at {rate:z.1f} GiB/s"
 
 
 def found_in(evidence: Evidence) -> Copies:

@@ -15,6 +15,7 @@ from dipstick.analysis.replay_model import take_steps
 from dipstick.analysis.replay_path import CriticalPath, critical_path
 from dipstick.analysis.timeline import clip
 from dipstick.analysis.whatif import WhatIfs
+from dipstick.judgement import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,17 @@ class Evidence:
             if gpu.rank is not None:
                 gpus[gpu.rank] = gpus.get(gpu.rank, 0) + 1
         return build_loop(self.findings.timelines, self.recording.table("jobs"), gpus)
+
+    @property
+    def no_steps(self) -> tuple[Reason, str]:
+        """Why there is no loop of steps to judge: no phases at all, or too few whole steps of them."""
+        breakdown = self.findings.breakdown
+        some = any(len(timeline.steps) for timeline in self.findings.timelines)
+        if breakdown is None or breakdown.longest is None or not some:
+            return Reason.MISSING_SIGNAL, "no steps with phases were recorded"
+        return Reason.LOW_N, (
+            "too few whole steps: this takes two with a number in which every rank ends generation, rewards or backward"
+        )
 
     @cached_property
     def synchronous(self) -> bool:

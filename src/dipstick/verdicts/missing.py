@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dipstick.model import Missing
-from dipstick.phases import CODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,13 +42,13 @@ def _telemetry(findings: Findings) -> Iterator[Missing]:
     period = max(gpu.signals.period_ns for gpu in used) / 1e9
     if period > COARSE_S:
         yield Missing(
-            f"utilization finer than every {period:.0f} s", "dips shorter than that",
+            f"utilization finer than every {period:z.0f} s", "dips shorter than that",
             "sample at 1 s or finer (W&B: x_stats_sampling_interval=1; nvidia-smi: -lms 500)",
         )  # fmt: skip
 
 
 def _training(recording: Recording, findings: Findings) -> Iterator[Missing]:
-    if not any((line.code != CODE["unattributed"]).any() for line in findings.timelines):
+    if findings.breakdown is None or findings.breakdown.longest is None:  # steps alone name no phase
         log = "a log that times the phases" if findings.timelines else "the training's own log"
         yield Missing(
             "phase spans", "which phase is longest and paid for, waits, stragglers",

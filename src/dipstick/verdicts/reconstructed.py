@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,11 +11,19 @@ import polars as pl
 from dipstick.judgement import Check, Claim, Receipt, Verdict
 
 if TYPE_CHECKING:
+    from dipstick.model import Answer
     from dipstick.recording.reader import Recording
 
 SAYS: Final = "rests on reconstructed spans"
 """Ends the sentence of every such verdict."""
 ORIGIN: Final = "reconstructed"
+HEADLINE: Final = "The phases rest on reconstructed spans."
+"""Ends a headline that names a phase."""
+RECORDED: Final = frozenset({
+    "gpu", "gpu_counters", "gpu_process", "gpus", "host_process", "host_load", "jobs", "handoffs", "collectives",
+})  # fmt: skip
+"""Tables that were recorded as they are: what is derived from them alone rests on no span."""
+_TABLE: Final = re.compile(r"(?i)\b(?:FROM|JOIN)\s+(\w+)")
 
 
 def share(recording: Recording) -> tuple[int, int]:
@@ -23,9 +32,17 @@ def share(recording: Recording) -> tuple[int, int]:
     return spans.filter(pl.col("origin").cast(pl.String) == ORIGIN).height, spans.height
 
 
+def marked_answer(answer: Answer, recording: Recording) -> Answer:
+    """The answer, marked where it names a phase and phases (not only steps) are reconstructed."""
+    rebuilt = (pl.col("origin").cast(pl.String) == ORIGIN) & (pl.col("name").cast(pl.String) != "step")
+    if answer.longest_phase is None or recording.table("spans").filter(rebuilt).is_empty():
+        return answer
+    return replace(answer, headline=f"{answer.headline} {HEADLINE}")
+
+
 def marked_check(check: Check, counts: tuple[int, int]) -> Check:
-    """The check, marked where spans are reconstructed and it came to a verdict."""
-    if not _rests(check.verdict, counts):
+    """The check, marked where spans are reconstructed and its verdict rests on spans."""
+    if not _rests(check, counts):
         return check
     receipts = (*map(_receipt, check.receipts), _count(counts))
     return replace(check, verdict=_verdict(check.verdict), receipts=receipts)
@@ -33,14 +50,25 @@ def marked_check(check: Check, counts: tuple[int, int]) -> Check:
 
 def marked_claim(claim: Claim, counts: tuple[int, int]) -> Claim:
     """The claim, marked likewise."""
-    if not _rests(claim.verdict, counts):
+    if not _rests(claim, counts):
         return claim
     receipts = (*map(_receipt, claim.receipts), _count(counts))
     return replace(claim, verdict=_verdict(claim.verdict), receipts=receipts)
 
 
-def _rests(verdict: Verdict, counts: tuple[int, int]) -> bool:
-    return counts[0] > 0 and verdict.word != "unconfirmed"
+def _rests(judged: Check | Claim, counts: tuple[int, int]) -> bool:
+    """Whether it came to a verdict, and not from telemetry or code alone; without receipts nobody can rule spans out."""
+    if not counts[0] or judged.verdict.word == "unconfirmed":
+        return False
+    return not judged.receipts or any(map(_of_spans, judged.receipts))
+
+
+def _of_spans(receipt: Receipt) -> bool:
+    """Whether it was derived from spans: neither a place in the code nor a query of recorded tables alone."""
+    if receipt.kind == "code":
+        return False
+    tables = {name.lower() for name in _TABLE.findall(receipt.query)}
+    return receipt.rank is not None or not tables or not tables <= RECORDED
 
 
 def _verdict(verdict: Verdict) -> Verdict:

@@ -22,7 +22,7 @@ from dipstick.verdicts import (
 from dipstick.verdicts.answer import answer
 from dipstick.verdicts.evidence import Evidence
 from dipstick.verdicts.missing import missing
-from dipstick.verdicts.reconstructed import marked_check, marked_claim, share
+from dipstick.verdicts.reconstructed import marked_answer, marked_check, marked_claim, share
 from dipstick.verdicts.repo import scan
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     checks = tuple(marked_check(module.check(evidence), rebuilt) for module in CHECKS)
     return Report(
         run=_run(recording, findings),
-        answer=answer(evidence),
+        answer=marked_answer(answer(evidence), recording),
         states=findings.states,
         states_all=findings.states_all,
         dips=findings.dips,
@@ -152,7 +152,7 @@ def _notes(recording: Recording, findings: Findings) -> list[Note]:
     seconds = (recording.end_unix_ns - recording.start_unix_ns) / 1e9
     if seconds < SHORT_RUN_S:
         notes.append(
-            Note("warning", f"the recording is only {seconds:.1f} s long: shares and counts are anecdotes")
+            Note("warning", f"the recording is only {seconds:z.1f} s long: shares and counts are anecdotes")
         )
     notes += [_unused(gpu) for gpu in findings.gpus if not gpu.used]
     notes += [note for gpu in findings.gpus if (note := _vanished(gpu, findings))]
@@ -173,7 +173,7 @@ def _vanished(gpu: Gpu, findings: Findings) -> Note | None:
     if gpu.used and left > max(5.0, 10 * gpu.signals.period_ns / 1e9):
         return Note(
             "warning",
-            f"GPU {gpu.signals.gpu}: no samples in the last {left:.0f} s of the window; that time is not counted",
+            f"GPU {gpu.signals.gpu}: no samples in the last {left:z.0f} s of the window; that time is not counted",
         )
     return None
 

@@ -43,9 +43,9 @@ class Worker:
     def because(self) -> str:
         """The finding in words."""
         deep, ratio = self.test.deep, self.test.ratio
-        text = f"jobs of worker {self.pid} (rank {self.rank}) take {ratio.value:.2f} times the other workers' [{ratio.low:.2f}, {ratio.high:.2f}]"
+        text = f"jobs of worker {self.pid} (rank {self.rank}) take {ratio.value:z.2f} times the other workers' [{ratio.low:z.2f}, {ratio.high:z.2f}]"
         if self.widest:
-            text += f", {deep.value:.2f} times in the {self.widest} widest dips, of which {self.last_in_widest} end with it"
+            text += f", {deep.value:z.2f} times in the {self.widest} widest dips, of which {self.last_in_widest} end with it"
         return f"{text} (rank sums, p = {self.test.p_holm:.2g} after Holm over the workers)"
 
     @property
@@ -132,6 +132,6 @@ def _receipt(evidence: Evidence, worker: Worker) -> Receipt:
     mine = (pl.col("pid") == worker.pid) & (pl.col("rank") == worker.rank) & (pl.col("step") >= 0)
     jobs = evidence.recording.table("jobs").filter(mine).drop_nulls(["t0_ns", "t1_ns"])
     seconds = float((jobs["t1_ns"] - jobs["t0_ns"]).to_numpy().mean()) / 1e9
-    text = f"worker {worker.pid}: {jobs.height} jobs of {seconds:.2f} s on average"
+    text = f"worker {worker.pid}: {jobs.height} jobs of {seconds:z.2f} s on average"
     query = select("AVG(t1_ns - t0_ns) / 1e9", "jobs", "step >= 0", pid=worker.pid, rank=worker.rank)
     return Receipt("number", text, rank=worker.rank, value=seconds, unit="s", query=query)

@@ -58,7 +58,7 @@ def without_suspects(codes: IntArray, suspects: Sequence[str]) -> IntArray:
 
 def verdict_of(results: Sequence[ExposureResult], apart_s: float) -> Verdict:
     """Partially, where an event stands out; else open: samples this coarse can't show spikes, nor when they began."""
-    because = f"one sample every {apart_s:.0f} s can't show spikes of a few seconds, nor when they began"
+    because = f"one sample every {apart_s:z.0f} s can't show spikes of a few seconds, nor when they began"
     found = sorted((r for r in results if r.verdict in FOUND), key=lambda r: -r.height_pct.value)
     if not found:
         least = [r.detectable_pct for r in results if np.isfinite(r.detectable_pct)]
@@ -78,7 +78,7 @@ def _named(result: ExposureResult) -> str:
 
 def _height(result: ExposureResult) -> str:
     height = result.height_pct
-    return f"{height.value:.0f} [{height.low:.0f}, {height.high:.0f}]"
+    return f"{height.value:z.0f} [{height.low:z.0f}, {height.high:z.0f}]"
 
 
 def facts(results: Sequence[ExposureResult]) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ function cellsOf(data, packed, step) {
   const low = data.values(packed.low, step), other = (number) => (number === undefined ? low : data.values(number, step));
   return {
     t0, t1: t0.map((t, i) => t + length[i]), low, high: other(packed.high), mean: other(packed.mean),
-    site: packed.site === undefined ? null : data.ints(packed.site),
+    site: packed.site === undefined ? null : data.ints(packed.site), column: packed.column_s,
   };
 }
 
@@ -63,18 +63,19 @@ function cellAt(cells, t) {
 function reduce(cells, a, b, columns) {
   const low = new Float32Array(columns).fill(Infinity), high = new Float32Array(columns).fill(-Infinity);
   const sum = new Float64Array(columns), weight = new Float64Array(columns), many = new Uint16Array(columns);
-  const scale = columns / (b - a);
-  for (let i = firstAfter(cells, a); i < cells.t0.length && cells.t0[i] < b; i++) {
-    if (Number.isNaN(cells.low[i])) continue;
-    const start = Math.max(0, (cells.t0[i] - a) * scale), end = Math.min(columns, (cells.t1[i] - a) * scale);
-    const from = Math.floor(start), to = Math.min(columns - 1, Math.max(from, Math.ceil(end) - 1));
+  const scale = columns / (b - a), { t0, t1, low: least, high: most, mean } = cells, length = t0.length;
+  for (let i = firstAfter(cells, a); i < length && t0[i] < b; i++) {
+    const lower = least[i], upper = most[i], middle = mean[i], count = lower === upper ? 1 : 8;
+    if (lower !== lower) continue; // NaN: not measured
+    const start = Math.max(0, (t0[i] - a) * scale), end = Math.min(columns, (t1[i] - a) * scale);
+    const from = start | 0, to = Math.min(columns - 1, Math.max(from, Math.ceil(end) - 1));
     for (let c = from; c <= to; c++) {
-      if (cells.low[i] < low[c]) low[c] = cells.low[i];
-      if (cells.high[i] > high[c]) high[c] = cells.high[i];
+      if (lower < low[c]) low[c] = lower;
+      if (upper > high[c]) high[c] = upper;
       const part = Math.max(1e-9, Math.min(end, c + 1) - Math.max(start, c));
-      sum[c] += part * cells.mean[i];
+      sum[c] += part * middle;
       weight[c] += part;
-      many[c] += cells.low[i] === cells.high[i] ? 1 : 8;
+      many[c] += count;
     }
   }
   for (let c = 0; c < columns; c++) sum[c] /= weight[c];

@@ -7,6 +7,7 @@ class Live {
     this.box = document.getElementById("live");
     this.said = this.box.querySelector("span");
     this.wanted = this.version = Number(document.documentElement.dataset.version);
+    this.fine = page && new Fine(page);
     this.events = new EventSource("/events");
     this.events.addEventListener("news", (e) => this.hear(JSON.parse(e.data)));
     this.events.addEventListener("stop", () => this.lose("dipstick live was stopped; this is what it showed last"));
@@ -54,6 +55,7 @@ class Live {
     const later = Number(data.dataset.start) - Number(document.getElementById("data").dataset.start);
     const opened = await unpack(data.textContent);
     await this.page.tracks.idle();
+    const end = this.page.tracks.whole[1];
     document.title = fresh.title;
     for (const part of [".what", ".answer"]) document.querySelector(part).textContent = fresh.querySelector(part).textContent;
     merge(document.querySelector("main"), fresh.querySelector("main"), (node) => node.id || node.querySelector("h2").textContent, this.page);
@@ -62,6 +64,7 @@ class Live {
     document.getElementById("data").dataset.start = data.dataset.start;
     this.version = Number(fresh.documentElement.dataset.version);
     document.documentElement.dataset.version = String(this.version);
+    this.fine.renew(later, end);
   }
 }
 

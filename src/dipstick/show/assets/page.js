@@ -27,7 +27,7 @@ class Page {
   open(data) {
     this.data = data;
     this.head = data.head;
-    this.starts = this.phases = null;
+    this.starts = this.phases = this.states = null;
     this.lines();
     this.stateLanes();
     this.phaseLanes();
@@ -66,11 +66,30 @@ class Page {
     this.range.textContent = `${AT(a)} to ${AT(b)} (${SECONDS(b - a)})`;
   }
 
+  // The cells of every signal, state and phase, and where a header of the same tracks has theirs.
+  tracked() {
+    const signals = Object.entries(this.signals).flatMap(([key, lines]) => lines.map((cells, i) => ({
+      cells, step: this.head.signals.find((s) => s.key === key).step, of: (head) => head.signals.find((s) => s.key === key)?.lines[i],
+    })));
+    const lanes = (key, all) => (all || []).map((cells, i) => ({ cells, step: 1, of: (head) => head[key][i] }));
+    return [...signals, ...lanes("states", this.states), ...lanes("ranks", this.phases?.cells)].filter(({ cells }) => cells);
+  }
+
+  // The phase that j and k go on from is the same after its cells were changed.
+  keepPhase(change) {
+    const phases = this.phases, was = phases && phases.at >= 0 ? phases.cells[phases.lane] : null;
+    const middle = was ? (was.t0[phases.at] + was.t1[phases.at]) / 2 : 0;
+    change();
+    if (was) phases.at = cellAt(phases.cells[phases.lane], middle);
+  }
+
   lines() {
     const labels = this.head.gpus.map((g) => g.label);
+    this.signals = {};
     for (const chart of this.head.signals) {
       chart.last = chart === this.head.signals.at(-1);
-      this.tracks.lines(chart, chart.lines.map((line) => cellsOf(this.data, line, chart.step)), labels);
+      this.signals[chart.key] = chart.lines.map((line) => cellsOf(this.data, line, chart.step));
+      this.tracks.lines(chart, this.signals[chart.key], labels);
     }
   }
 

@@ -76,6 +76,11 @@ class Tracks {
     return Math.max(320, Math.floor(this.root.clientWidth));
   }
 
+  // Of the screen, for the time axis.
+  get columns() {
+    return Math.max(1, this.width - LABELS - RIGHT);
+  }
+
   resize(width = this.width) {
     if (width === this.drawnWidth) return;
     this.drawnWidth = width;
@@ -184,14 +189,19 @@ class Tracks {
     this.root.dispatchEvent(new CustomEvent("view", { detail: this.view }));
   }
 
-  draw() {
+  // `more`: of the same view, so what stands at the cursor is read again.
+  draw(more = false) {
+    this.isMore ||= more;
     if (this.pending) return;
     this.pending = requestAnimationFrame(() => {
       this.pending = 0;
       for (const track of this.plots) {
         track.stale = !track.seen;
         if (track.seen) track.plot.setData(track.data(track.plot));
+        const { left, top } = track.plot.cursor;
+        if (this.isMore && left >= 0) track.plot.setCursor({ left, top }, true, false);
       }
+      this.isMore = false;
       this.root.dataset.drawn = this.view.map((t) => t.toFixed(4)).join(" ");
     });
   }
@@ -199,7 +209,7 @@ class Tracks {
   // --- lines ---
 
   // uPlot would stroke 2,000 points a GPU; without a graphics card that takes a second for 8 GPUs. A column of the screen is
-  // one filled rectangle from its least to its most instead, which shows the same and takes milliseconds.
+  // one rectangle from its least to its most instead, written into pixels of ours, which shows the same and takes milliseconds.
   lines(chart, cells, labels) {
     const digits = chart.step >= 1 ? 0 : 1;
     const read = (t) => this.visible(cells).slice(0, 8).map((i) => {
@@ -210,6 +220,7 @@ class Tracks {
     const most = cells.reduce((m, c) => (c ? c.high.reduce((n, v) => (v > n ? v : n), m) : m), 1e-9);
     const top = chart.top === null ? most * 1.05 : chart.top * 1.02;
     const means = chart.means.map((mean, i) => (cells[i] ? `${labels[i]}: mean ${mean} ${chart.unit}` : null)).filter(Boolean).join(", ");
+    const pale = new Pixels(), solid = new Pixels();
     const height = chart.key === "util" ? 150 : chart.last ? 96 : 78;
     this.add(`${chart.label}, ${chart.unit}`, `${chart.label}: ${means}`, height, {
       times: chart.key === "util" || chart.last,
@@ -218,7 +229,7 @@ class Tracks {
       scales: { y: { range: [0, top] } },
       series: [{}, { points: { show: false } }],
       y: { values: (_, ticks) => ticks.map((t) => `${+t.toFixed(2)}`) },
-    }, (u) => { for (const i of this.visible(cells)) this.line(u, cells[i], LINES[i % LINES.length], top); }, read, null);
+    }, (u) => this.paintLines(u, cells, top, pale, solid), read, null);
   }
 
   visible(cells) {
@@ -226,31 +237,44 @@ class Tracks {
   }
 
   // A column of few samples is drawn from its least to its most. One of many would be a block in every column: there the mean
-  // is the line, and least to most is a pale band behind it.
-  line(u, cells, colour, top) {
-    const { ctx, bbox } = u, ratio = devicePixelRatio, columns = Math.max(1, Math.round(bbox.width / ratio));
-    const { low, high, mean, many } = reduce(cells, this.view[0], this.view[1], columns);
-    const y = (v) => bbox.top + bbox.height * (1 - Math.min(v, top) / top), width = bbox.width / columns;
-    const fill = (c, from, to, thick, wide = 1) => {
-      const upper = Math.round(y(to) - thick / 2), lower = Math.round(y(from) + thick / 2);
-      ctx.fillRect(Math.round(bbox.left + c * width), upper, Math.ceil(wide * width), Math.max(1, lower - upper));
-    };
-    ctx.fillStyle = colour;
-    ctx.globalAlpha = 0.13;
-    for (let c = 0; c < columns; c += BAND) { // a rectangle costs what a column costs: the pale band has fewer
-      let least = Infinity, most = -Infinity;
-      const end = Math.min(c + BAND, columns);
-      for (let k = c; k < end; k++) if (many[k] > 6) { least = Math.min(least, low[k]); most = Math.max(most, high[k]); }
-      if (least <= most) fill(c, least, most, 0, end - c);
+  // is the line, and least to most is a pale band behind all lines.
+  paintLines(u, cells, top, pale, solid) {
+    const { ctx, bbox } = u, columns = Math.max(1, Math.round(bbox.width / devicePixelRatio)), wide = Math.ceil(columns / BAND);
+    const y = (v) => bbox.height * (1 - Math.min(v, top) / top);
+    pale.begin(wide, bbox.height);
+    solid.begin(columns, bbox.height);
+    for (const i of this.visible(cells)) {
+      const reduced = reduce(cells[i], this.view[0], this.view[1], columns), colour = LINES[i % LINES.length];
+      this.band(pale, reduced, y, word(colour, 33));
+      this.line(solid, reduced, y, word(colour));
     }
-    ctx.globalAlpha = 1;
-    let before = null; // least and most of what was drawn in the column before, to join the two
-    for (let c = 0; c < columns; c++) {
-      if (low[c] > high[c]) { before = null; continue; }
-      const dense = many[c] > 6;
-      const now = dense ? [mean[c], mean[c]] : [low[c], high[c]];
-      fill(c, before ? Math.min(now[0], before[1]) : now[0], before ? Math.max(now[1], before[0]) : now[1], 1.25 * ratio);
-      before = now;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    pale.put(ctx, bbox.left, bbox.top, (wide * BAND * bbox.width) / columns);
+    solid.put(ctx, bbox.left, bbox.top, bbox.width);
+    ctx.restore();
+  }
+
+  band(pale, { low, high, many }, y, colour) { // a quarter of the columns is enough for what is pale
+    for (let c = 0; c < many.length; c += BAND) {
+      let least = Infinity, most = -Infinity;
+      for (let k = c; k < Math.min(c + BAND, many.length); k++) if (many[k] > 6) { least = Math.min(least, low[k]); most = Math.max(most, high[k]); }
+      if (least <= most) pale.tint(c / BAND, Math.round(y(most)), Math.max(Math.round(y(least)), Math.round(y(most)) + 1), colour);
+    }
+  }
+
+  line(solid, { low, high, mean, many }, y, colour) {
+    const thick = 1.25 * devicePixelRatio;
+    let least = NaN, most = NaN; // of what was drawn in the column before, to join the two; NaN: nothing
+    for (let c = 0; c < many.length; c++) {
+      if (low[c] > high[c]) { least = most = NaN; continue; }
+      const dense = many[c] > 6, from = dense ? mean[c] : low[c], to = dense ? mean[c] : high[c];
+      const upper = Math.round(y(to < least ? least : to) - thick / 2), lower = Math.round(y(from > most ? most : from) + thick / 2);
+      solid.fill(c, c + 1, upper, Math.max(lower, upper + 1), colour);
+      least = from;
+      most = to;
     }
   }
 
@@ -277,22 +301,25 @@ class Tracks {
   }
 
   // Coloured stretches of codes, with their names where there is room.
-  codes(ctx, cells, inks, left, top, width, height) {
-    const ratio = devicePixelRatio;
-    ctx.font = `${10.5 * ratio}px system-ui, sans-serif`;
-    ctx.textBaseline = "middle";
-    ctx.textAlign = "left";
+  codes(ctx, cells, inks, left, top, width, height, u) {
+    const ratio = devicePixelRatio, names = [], at = Math.round(top), high = Math.round(height);
+    const words = inks.map((ink) => word(ink.hex)), solid = (u.pixels ||= new Pixels());
+    solid.begin(Math.round(width), high);
     stretches(cells, this.view[0], this.view[1], width, (from, to, code) => {
       const ink = inks[code];
       if (!ink) return;
-      ctx.fillStyle = ink.hex;
-      ctx.fillRect(left + from, top, Math.max(1, to - from - (to - from > 3 * ratio ? 0.5 * ratio : 0)), height);
-      if (to - from > 16 * ratio) {
-        const room = (to - from) / ratio, text = room > 6.4 * (ink.label.length + 1) ? ink.label : room > 16 ? ink.letter : "";
-        ctx.fillStyle = ink.text;
-        ctx.fillText(text, left + from + 4 * ratio, top + height / 2);
-      }
+      const start = Math.round(from), end = Math.round(to) - (to - from > 3 * ratio ? Math.floor(ratio) : 0);
+      solid.fill(start, Math.max(start + 1, end), 0, high, words[code]);
+      if (to - from > 16 * ratio) names.push([ink, from, (to - from) / ratio]);
     });
+    solid.put(ctx, left, at, Math.round(width));
+    ctx.font = `${10.5 * ratio}px system-ui, sans-serif`;
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
+    for (const [ink, from, room] of names) {
+      ctx.fillStyle = ink.text;
+      ctx.fillText(room > 6.4 * (ink.label.length + 1) ? ink.label : ink.letter, left + from + 4 * ratio, top + height / 2);
+    }
   }
 
   // Boxes with a start and a length; narrow ones are a line of one pixel.

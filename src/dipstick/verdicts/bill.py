@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dipstick.verdicts.evidence import Evidence
     from dipstick.verdicts.sql import Literal
 
+TENTHS = 0.1
 WHOLE_SECONDS = 10.0
 
 
@@ -34,7 +35,7 @@ def amount(seconds: float, whole: float) -> str:
     >>> amount(77.7, 405.0), amount(0.34, 1.23), amount(0.001, 0.006)
     ('78', '0.3', '0.001')
     """
-    return f"{seconds:z.{0 if whole >= WHOLE_SECONDS else 1 if whole >= 0.1 else 3}f}"
+    return f"{seconds:z.{0 if whole >= WHOLE_SECONDS else 1 if whole >= TENTHS else 3}f}"
 
 
 def of_gpu(findings: Findings, host: str, gpu: int) -> dict[str, Literal]:

@@ -210,7 +210,7 @@ def test_memory_does_not_grow_with_the_log(
     """Three times the log takes no more than half as much memory again: pieces come in, full batches go out."""
     for module in (rl_text, rl_jsonl, hf_log):
         monkeypatch.setattr(module, "PIECE", 4096)
-    for module in (training_rows, timings):
+    for module in (training_rows, timings, hf_log):
         monkeypatch.setattr(module, "_BATCH", 100)
     peaks = []
     for many in (150, 450):

@@ -17,7 +17,20 @@ from dipstick.recording.schema import (
 )
 
 UNITS = ("_ns", "_pct", "_b", "_w", "_mhz", "_c", "_mib_s", "_ms")
-PLAIN_NUMBERS = {"gpu", "pid", "tid", "rank", "step", "line", "jobs", "count", "clock", "value"}
+PLAIN_NUMBERS = {
+    "gpu",
+    "pid",
+    "tid",
+    "rank",
+    "step",
+    "line",
+    "jobs",
+    "count",
+    "clock",
+    "value",
+    "elements",
+    "members",
+}
 """Indices, identifiers and counts have no unit; a scalar's value has the unit its name implies."""
 
 

@@ -216,9 +216,9 @@ def _split(rank: int, start: IntArray, end: IntArray, waited: IntArray, moved: I
 def told(splits: Sequence[Split]) -> Iterator[str]:
     """A sentence a rank: its seconds in collectives, and what they are."""
     for one in splits:
-        text = (f"rank {one.rank}'s GPU spent {one.whole_ns / 1e9:.3f} s in {one.kernels} communication kernels: "
-                f"{one.waiting_ns / 1e9:.3f} s waiting for the last rank, {one.transfer_ns / 1e9:.3f} s transfer, "
-                f"{one.untold_ns / 1e9:.3f} s can't tell")  # fmt: skip
-        reasons = "; ".join(f"{ns / 1e9:.3f} s: {reason}" for reason, ns in one.why.items())
+        text = (f"rank {one.rank}'s GPU spent {one.whole_ns / 1e9:z.3f} s in {one.kernels} communication kernels: "
+                f"{one.waiting_ns / 1e9:z.3f} s waiting for the last rank, {one.transfer_ns / 1e9:z.3f} s transfer, "
+                f"{one.untold_ns / 1e9:z.3f} s can't tell")  # fmt: skip
+        reasons = "; ".join(f"{ns / 1e9:z.3f} s: {reason}" for reason, ns in one.why.items())
         fix = "; import all ranks' traces together" if {ALONE, ABSENT} & {*one.why} else ""
         yield f"{text} ({reasons}{fix})" if reasons else text

@@ -71,7 +71,7 @@ class Ranges:
         if detail is None or wanted.version != shown.version:
             return 409, "That is not the page that is shown now.\n"
         if wanted.end - wanted.start > 1000 * detail.longest_s:
-            return 400, f"At most {detail.longest_s:.0f} s at a time.\n"
+            return 400, f"At most {detail.longest_s:z.0f} s at a time.\n"
         if not self._turn.acquire(timeout=self._patience_s):
             return 503, "Others are being answered.\n"
         try:

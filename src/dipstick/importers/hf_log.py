@@ -26,6 +26,7 @@ FORMAT: Final = "hf-log"
 NAME: Final = "console log of HF Trainer or TRL"
 
 PIECE: Final = 4 << 20
+_BATCH: Final = 50_000
 LONGEST: Final = 1 << 20
 DEEP: Final = 8 << 20
 MOST_SKIPPED: Final = 1000
@@ -144,7 +145,7 @@ class _Log:
         for k in range(many):
             t0, t1 = start + (end - start) * k // many, start + (end - start) * (k + 1) // many
             self._spans.append((0, t0, t1, "step", before.done + k + 1, "reconstructed"))
-        if len(self._spans) >= LONGEST // 20:
+        if len(self._spans) >= _BATCH:
             self._write()
 
     def _write(self) -> None:

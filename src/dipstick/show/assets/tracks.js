@@ -114,7 +114,7 @@ class Tracks {
       cursor: { sync: { key: "time", scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
       ...own,
       scales: { x: { time: false, range: () => this.view }, ...own.scales },
-      axes: [own.times ? { ...axis, size: 22, values: (_, ticks) => ticks.map(clock) } : { ...axis, size: 4, values: () => [] }, { ...axis, size: LABELS, ...own.y }],
+      axes: [own.times ? { ...axis, size: 22, space: 76, values: (_, ticks) => ticks.map(clock) } : { ...axis, size: 4, space: 76, values: () => [] }, { ...axis, size: LABELS, ...own.y }],
       hooks: {
         drawClear: [(u) => this.paintMarks(u)],
         draw: paint ? [(u) => paint(u)] : [],

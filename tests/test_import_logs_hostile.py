@@ -208,7 +208,7 @@ def test_memory_does_not_grow_with_the_log(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three times the log takes no more than half as much memory again: pieces come in, full batches go out."""
-    for module in (rl_text, rl_jsonl, hf_log):
+    for module in (rl_text, rl_jsonl):
         monkeypatch.setattr(module, "PIECE", 4096)
     for module in (training_rows, timings, hf_log):
         monkeypatch.setattr(module, "_BATCH", 100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -10,13 +9,13 @@ import polars as pl
 
 from dipstick.errors import ImportFormatError
 from dipstick.importers.binding import Binding, check_bound
-from dipstick.importers.chunks import chunks
 from dipstick.importers.hf_lines import SNIFF, Bar, bar, numbers
+from dipstick.importers.rl_text import LONGEST, pieces
 from dipstick.importers.step_clock import StepClock
 from dipstick.importers.training_rows import LogRow, TrainingRows
+from dipstick.importers.verl_log import SNIFF as VERL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from dipstick.importers.base import Head, Sink
@@ -25,14 +24,10 @@ if TYPE_CHECKING:
 FORMAT: Final = "hf-log"
 NAME: Final = "console log of HF Trainer or TRL"
 
-PIECE: Final = 4 << 20
 _BATCH: Final = 50_000
-LONGEST: Final = 1 << 20
 DEEP: Final = 8 << 20
 MOST_SKIPPED: Final = 1000
 """Steps between two prints of a bar; more is another bar."""
-_VERL: Final = re.compile(r"(?:^|\s)step:\d{1,15} - [\w/@.-]+:[-\w]")
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SPANS: Final = {
     "rank": pl.Int32,
     "t0_ns": pl.Int64,
@@ -51,7 +46,7 @@ def sniff(head: Head) -> float:
     if not SNIFF.search(text) and head.path.suffix.lower() in {".log", ".txt", ".out", ".err", ""}:
         with head.path.open("rb") as stream:
             text = stream.read(DEEP).decode("utf-8", "replace")
-    return 0.7 if SNIFF.search(text) and not _VERL.search(text) else 0.0
+    return 0.7 if SNIFF.search(text) and not VERL.search(text) else 0.0
 
 
 def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - an importer's signature
@@ -63,33 +58,15 @@ def read(path: Path, options: Options, sink: Sink) -> None:  # noqa: ARG001 - an
     total = _training_bar(path)
     sink.clock("relative", resolution_ns=10**9 if total else 0)
     log = _Log(sink, total)
-    for text in _pieces(path, sink):
+    for text in pieces(path, sink):
         log.take(text)
     log.close(str(path))
-
-
-def _pieces(path: Path, sink: Sink | None = None) -> Iterator[str]:
-    """Text between line ends and carriage returns, without colours."""
-
-    def damage(why: str) -> None:
-        if sink is not None:
-            sink.note("warning", f"{sink.file}: {why}")
-
-    for data, done in chunks(path, size=PIECE, damage=damage):
-        for raw in data.decode("utf-8", "replace").replace("\r", "\n").split("\n"):
-            if len(raw) > LONGEST:
-                if sink is not None:
-                    sink.drop("line of more than a million characters", 1)
-            elif raw:
-                yield _COLOUR.sub("", raw) if "\x1b" in raw else raw
-        if sink is not None:
-            sink.progress(done)
 
 
 def _training_bar(path: Path) -> int:
     """Total of the bar that ran longest among those without a description; 0 if there is none."""
     longest: Counter[int] = Counter()
-    for text in _pieces(path):
+    for text in pieces(path):
         found = bar(text) if "%|" in text else None
         if found is not None and not found.named and (found.total in longest or len(longest) < LONGEST):
             longest[found.total] = max(longest[found.total], found.seconds + 1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -12,6 +11,7 @@ from dipstick.importers.base import Head
 from dipstick.importers.cells import read_cells
 from dipstick.importers.chunks import chunks
 from dipstick.importers.layout import MAX_COLUMNS, find_layout
+from dipstick.importers.text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def first_names(head: Head) -> tuple[str, ...]:
         except (pl.exceptions.PolarsError, OSError):
             return ()
     if head.text.lstrip().startswith("{"):
-        first = _object(head.lines[0]) if head.lines else None
+        first = json_object(head.lines[0]) if head.lines else None
         return tuple(first) if first else ()
     try:
         layout = find_layout(head.lines, str(head.path))
@@ -90,7 +90,7 @@ def _as_text(column: pl.Series) -> pl.Series:
 def _json_lines(path: Path, sink: Sink) -> Iterator[pl.DataFrame]:
     """One object a line; lines that are none are counted."""
     for data, done in chunks(path, size=PIECE):
-        found = [_object(line) for line in data.split(b"\n") if line.strip()]
+        found = [json_object(line) for line in data.split(b"\n") if line.strip()]
         good = [row for row in found if row is not None]
         sink.saw(len(found))
         sink.drop("no JSON object on the line", len(found) - len(good))
@@ -101,14 +101,6 @@ def _json_lines(path: Path, sink: Sink) -> Iterator[pl.DataFrame]:
                 schema=dict.fromkeys(names, pl.String),
             )
         sink.progress(done)
-
-
-def _object(line: bytes | str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _cell(value: object) -> str | None:

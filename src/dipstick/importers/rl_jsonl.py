@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ from dipstick.errors import ImportFormatError
 from dipstick.importers.chunks import chunks
 from dipstick.importers.rl_text import FIRST_S, LAST_S, PIECE
 from dipstick.importers.step_clock import SAYS, StepClock
+from dipstick.importers.text import json_object
 from dipstick.importers.training_rows import LogRow, TrainingRows
 
 if TYPE_CHECKING:
@@ -29,20 +29,12 @@ def sniff(head: Head) -> float:
     """The first line is such an object."""
     if head.is_dir or not head.lines or not head.text.lstrip().startswith("{"):
         return 0.0
-    first = _object(head.lines[0])
+    first = json_object(head.lines[0])
     if first is None or step_of(first) is None:
         return 0.0
     timed = time_of(first) is not None and "name" not in first
     metrics = any("/" in key and isinstance(value, int | float) for key, value in first.items())
     return 0.9 if isinstance(first.get("data"), dict) or (timed and metrics) else 0.0
-
-
-def _object(line: str | bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def step_of(row: dict[str, Any]) -> int | None:
@@ -115,7 +107,7 @@ def _rows(path: Path, sink: Sink) -> Iterator[dict[str, Any]]:
         path, size=PIECE, damage=lambda why: sink.note("warning", f"{sink.file}: {why}")
     ):
         for line in data.split(b"\n"):
-            row = _object(line) if line.strip() else None
+            row = json_object(line) if line.strip() else None
             if row is not None and step_of(row) is not None:
                 yield row
             elif line.strip():

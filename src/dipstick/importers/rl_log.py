@@ -6,14 +6,12 @@ from collections import Counter
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
-import polars as pl
-
 from dipstick.errors import ImportFormatError
 from dipstick.importers.rl_lines import SNIFF, Said, said
 from dipstick.importers.rl_text import Line, looks_like, read_lines
 from dipstick.importers.step_clock import SAYS, StepClock
 from dipstick.importers.timing_keys import TIMINGS
-from dipstick.importers.timings import EVENTS, LONGEST_S, binding_of, driver, timing_of
+from dipstick.importers.timings import LONGEST_S, binding_of, driver, put_spans, timing_of
 from dipstick.importers.training_rows import LogRow, TrainingRows
 from dipstick.phases import CONTAINER, STEP
 
@@ -155,16 +153,7 @@ class _Log:
 
     def _write(self) -> None:
         spans, self._spans = self._spans, []
-        if not spans:
-            return
-        frame = pl.DataFrame(spans, schema_overrides={"rank": pl.Int32, "t0_ns": pl.Int64, "t1_ns": pl.Int64, "phase": pl.String,
-                                                      "step": pl.Int64}, infer_schema_length=None)  # fmt: skip
-        self._sink.rows("spans", frame)
-        marked = frame.filter(pl.col("phase").is_in(list(EVENTS)))
-        self._sink.rows(
-            "events",
-            marked.select("rank", pl.col("phase").replace(EVENTS).alias("name"), "t0_ns", "t1_ns", "step"),
-        )
+        put_spans(self._sink, spans)
 
     def close(self) -> None:
         """Write what is left; say which spans were measured."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from dipstick.importers.chunks import chunks
+from dipstick.importers.unix import unix_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,6 @@ _MEMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_NUMBER: Final = 100
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +62,28 @@ def read_lines(path: Path, sink: Sink, zone: tzinfo | None) -> Iterator[Line]:
         sink: Is told progress, and lines that are too long.
         zone: Zone of stamps without one; None: they are read as if they were UTC.
     """
-    for data, done in chunks(
-        path, size=PIECE, damage=lambda why: sink.note("warning", f"{sink.file}: {why}")
-    ):
+    return (_line(text, zone) for text in pieces(path, sink))
+
+
+def pieces(path: Path, sink: Sink | None = None) -> Iterator[str]:
+    """Text between line ends and carriage returns, without colours; nothing is told without a sink."""
+
+    def damage(why: str) -> None:
+        if sink is not None:
+            sink.note("warning", f"{sink.file}: {why}")
+
+    for data, done in chunks(path, size=PIECE, damage=damage):
         for raw in data.decode("utf-8", "replace").replace("\r", "\n").split("\n"):
             if len(raw) > LONGEST:
-                sink.drop("line of more than a million characters", 1)
+                if sink is not None:
+                    sink.drop("line of more than a million characters", 1)
             elif raw:
-                yield _line(raw, zone)
-        sink.progress(done)
+                yield _COLOUR.sub("", raw) if "\x1b" in raw else raw
+        if sink is not None:
+            sink.progress(done)
 
 
-def _line(raw: str, zone: tzinfo | None) -> Line:
-    text = _COLOUR.sub("", raw) if "\x1b" in raw else raw
+def _line(text: str, zone: tzinfo | None) -> Line:
     prefix = _RAY.match(text)
     text = text[prefix.end() :] if prefix else text
     stamp = _STAMP.match(text[:64])
@@ -86,7 +95,7 @@ def _stamp_ns(day: str, clock: str, part: str, zone: tzinfo | None) -> int | Non
     """Nanoseconds of a stamp; None if there is no such day or time, or not in this century."""
     try:
         when = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=zone or UTC)
-        since = (when - _EPOCH) // timedelta(seconds=1)
+        since = unix_ns(when) // 10**9
     except (ValueError, OverflowError):
         return None
     if not FIRST_S <= since < LAST_S:

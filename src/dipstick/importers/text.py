@@ -87,7 +87,7 @@ def read_json_lines(
         The usable rows with exactly ``columns``, and how many lines were skipped.
     """
     lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-    objects = [found for line in lines if (found := _object(line)) is not None]
+    objects = [found for line in lines if (found := json_object(line)) is not None]
     frame = pl.DataFrame(
         {
             name: pl.Series(name, [fitting(found.get(name), dtype) for found in objects], dtype=dtype)
@@ -99,7 +99,7 @@ def read_json_lines(
     return good, len(lines) - good.height
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def json_object(line: bytes | str) -> dict[str, Any] | None:
     """The JSON object on a line, None if there is none."""
     try:
         value = json.loads(line)

@@ -19,7 +19,7 @@ from dipstick.importers.timing_keys import TIMINGS, Timing, listed_why
 from dipstick.phases import CONTAINER, STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dipstick.importers.base import Sink
 
@@ -191,6 +191,22 @@ def driver() -> pl.DataFrame:
     )
 
 
+def put_spans(sink: Sink, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write spans, by their columns, and the events among them."""
+    if not rows:
+        return
+    types = {"rank": pl.Int32, "t0_ns": pl.Int64, "t1_ns": pl.Int64, "phase": pl.String, "step": pl.Int64,
+             "parent": pl.String, "detail": pl.String}  # fmt: skip
+    used = {name: types[name] for name in rows[0] if name in types}
+    frame = pl.DataFrame(rows, schema_overrides=used, infer_schema_length=None)
+    sink.rows("spans", frame)
+    marked = frame.filter(pl.col("phase").is_in(list(EVENTS)))
+    sink.rows(
+        "events",
+        marked.select("rank", pl.col("phase").replace(EVENTS).alias("name"), "t0_ns", "t1_ns", "step"),
+    )
+
+
 class LaidRows:
     """Spans of a whole log: batches, what did not fit, and how much no key covers.
 
@@ -252,19 +268,8 @@ class LaidRows:
     def _write(self) -> None:
         """Spans and the events among them."""
         held, self._held = self._held, []
-        if not held:
-            return
-        rows = [
+        put_spans(self._sink, [
             {"rank": 0, "t0_ns": s.t0_ns, "t1_ns": s.t1_ns, "phase": s.phase or None, "name": s.name, "step": s.step,
              "parent": s.parent or None, "origin": s.origin, "detail": s.detail}
             for s in held
-        ]  # fmt: skip
-        types = {"rank": pl.Int32, "t0_ns": pl.Int64, "t1_ns": pl.Int64, "phase": pl.String, "step": pl.Int64,
-                 "parent": pl.String, "detail": pl.String}  # fmt: skip
-        frame = pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
-        self._sink.rows("spans", frame)
-        marked = frame.filter(pl.col("phase").is_in(list(EVENTS)))
-        self._sink.rows(
-            "events",
-            marked.select("rank", pl.col("phase").replace(EVENTS).alias("name"), "t0_ns", "t1_ns", "step"),
-        )
+        ])  # fmt: skip

@@ -21,7 +21,7 @@ FORMAT: Final = "verl-log"
 NAME: Final = "verl console log (step:N - key:value - …)"
 
 _STEP: Final = re.compile(r"(?:^|\s)step:(\d{1,15}) - (?=\S+:)")
-_SNIFF: Final = re.compile(r"(?m)(?:^|\s)step:\d{1,15} - [\w/@.-]+:[-\w]")
+SNIFF: Final = re.compile(r"(?m)(?:^|\s)step:\d{1,15} - [\w/@.-]+:[-\w]")
 _BAR: Final = re.compile(r"Training Progress:.*\| *(\d{1,9})/\d{1,9} \[(?:(\d{1,5}):)?(\d{1,5}):(\d\d)<")
 
 
@@ -33,7 +33,7 @@ class _Row:
 
 def sniff(head: Head) -> float:
     """A step line at the head, or further into a log."""
-    return 0.9 if not head.is_dir and looks_like(head.path, head.text, _SNIFF) else 0.0
+    return 0.9 if not head.is_dir and looks_like(head.path, head.text, SNIFF) else 0.0
 
 
 def parse_row(text: str) -> tuple[int, dict[str, float], int] | None:

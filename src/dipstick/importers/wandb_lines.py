@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dipstick.errors import ImportFormatError
 from dipstick.importers.binding import Binding
 from dipstick.importers.chunks import chunks
+from dipstick.importers.text import json_object
 from dipstick.importers.training_rows import TrainingRows
 from dipstick.importers.wandb_history import LONGEST_S, log_row
 from dipstick.importers.wandb_system import Run, SystemRows, number_of, stamp_ns
@@ -32,7 +32,7 @@ def sniff(head: Head) -> float:
     text = head.text.lstrip()
     if not text.startswith("{") or not head.lines:
         return 0.0
-    first = _object(head.lines[0]) or {}
+    first = json_object(head.lines[0]) or {}
     marks = sum(mark in first for mark in _MARKS)
     system = any(key.startswith("system.") for key in first)
     return 0.9 if marks > 1 or (marks and system) else 0.0
@@ -70,20 +70,12 @@ def _lines(path: Path, sink: Sink) -> Iterator[dict[str, Any]]:
             if not line.strip():
                 continue
             sink.saw(1)
-            found = _object(line)
+            found = json_object(line)
             if found is None:
                 sink.drop("line that is no JSON object", 1)
             else:
                 yield found
         sink.progress(done)
-
-
-def _object(line: bytes | str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 class _Rows:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
 from dipstick.errors import UsageError
+from dipstick.importers.unix import unix_ns
 
 if TYPE_CHECKING:
     from dipstick.importers.binding import Wish
@@ -81,6 +82,4 @@ def parse_start(text: str, tz: tzinfo | None) -> int:
         raise UsageError(f"--start: {text!r} is no time.", fix="Write 2026-11-30T15:42:13+01:00.") from error
     if when.tzinfo is None and tz is None:
         raise UsageError(f"--start: {text!r} has no zone.", fix="Append Z or +01:00, or give --tz.")
-    when = when if when.tzinfo else when.replace(tzinfo=tz)
-    since = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+    return unix_ns(when if when.tzinfo else when.replace(tzinfo=tz))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from dipstick.importers.run_choice import one_run
 from dipstick.importers.sqlite_file import columns, has, opened
 from dipstick.importers.text import fitting
 from dipstick.importers.training_rows import LogRow, TrainingRows
+from dipstick.importers.unix import unix_ns
 
 if TYPE_CHECKING:
     import sqlite3
@@ -34,7 +35,6 @@ _METRICS: Final = {
     "sm_clock": ("sm_mhz", "MHz"), "pcie_tx": ("pcie_tx_mib_s", "MiB/s"), "pcie_rx": ("pcie_rx_mib_s", "MiB/s"),
 }  # fmt: skip
 _KEY: Final = re.compile(r"gpu/(\d{1,4})/(\w+)")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def sniff(head: Head) -> float:
@@ -115,9 +115,7 @@ def _numbers(data: object) -> dict[str, float] | None:
 def _stamp(text: object) -> int | None:
     """Nanoseconds of an ISO time; without a zone it is UTC."""
     try:
-        when = datetime.fromisoformat(str(text))
-        when = when if when.tzinfo else when.replace(tzinfo=UTC)
-        return (when - _EPOCH) // timedelta(microseconds=1) * 1000
+        return unix_ns(datetime.fromisoformat(str(text)))
     except (ValueError, OverflowError):
         return None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from dipstick.importers.protowire import Message
+from dipstick.importers.unix import unix_ns
 from dipstick.importers.wandb_system import Device, number_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,4 @@ def _utc_ns(text: object) -> int | None:
         when = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
     except ValueError:
         return None
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    since = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+    return unix_ns(when)

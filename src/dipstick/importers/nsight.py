@@ -5,22 +5,20 @@ Tables are made only for what was captured. Environment, users and command lines
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
-from urllib.parse import quote
 
 import polars as pl
 
-from dipstick.errors import ImportFormatError
 from dipstick.importers.annotations import phase_of, step_of
 from dipstick.importers.binding import Binding, check_bound
 from dipstick.importers.busy import COMM, COPY_BUS, COPY_DEVICE, WORK, Device, extent, is_communication
 from dipstick.importers.gpu_trace import MOST_NAMES, Origin, write_devices
+from dipstick.importers.sqlite_file import MAGIC, opened
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -51,7 +49,6 @@ COPY_KINDS: Final = {
 BATCH: Final = 50_000
 LATEST_NS: Final = 10**18
 LARGEST_DEVICE: Final = 1024
-_MAGIC: Final = b"SQLite format 3\x00"
 _SIGNS: Final = (
     b"TARGET_INFO_SESSION_START_TIME",
     b"META_DATA_EXPORT",
@@ -63,7 +60,7 @@ _SIGNS: Final = (
 
 def sniff(head: Head) -> float:
     """An SQLite file whose schema (at its beginning) has tables of nsys."""
-    if not head.raw.startswith(_MAGIC):
+    if not head.raw.startswith(MAGIC):
         return 0.0
     return 0.95 if sum(sign in head.raw for sign in _SIGNS) >= 2 else 0.0  # noqa: PLR2004 - one name may be anyone's
 
@@ -78,7 +75,6 @@ class _Export:
 
     def __post_init__(self) -> None:
         """List the tables."""
-        self.base.execute("PRAGMA trusted_schema=OFF")
         found = self.base.execute(
             "SELECT name FROM sqlite_master WHERE type='table' AND rootpage > 0"
         ).fetchall()
@@ -139,18 +135,9 @@ def read(path: Path, options: Options, sink: Sink) -> None:
         ImportFormatError: It is no database, is damaged, or holds neither GPU activity nor ranges.
     """
     del options
-    try:
-        with closing(
-            sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)
-        ) as base:
-            base.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            _read(_Export(base), path, sink)
-    except (sqlite3.Error, OverflowError) as error:
-        raise ImportFormatError(
-            f"the database can't be read: {error}.",
-            where=str(path),
-            fix="Export it again: nsys export --type sqlite FILE.nsys-rep.",
-        ) from error
+    again = "Export it again: nsys export --type sqlite FILE.nsys-rep."
+    with opened(path, "the database can't be read", again) as base:
+        _read(_Export(base), path, sink)
 
 
 def _read(export: _Export, path: Path, sink: Sink) -> None:

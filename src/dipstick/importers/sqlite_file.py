@@ -28,8 +28,17 @@ _READING: Final = frozenset(
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
+def opened(
+    path: Path,
+    says: str = "it can't be read as SQLite",
+    fix: str = "Copy it again while nothing writes to it, with its -wal file.",
+) -> Iterator[sqlite3.Connection]:
     """A connection that can only read; text comes as str, broken UTF-8 replaced.
+
+    Args:
+        path: The file.
+        says: What the error begins with if that fails.
+        fix: What to do then.
 
     Raises:
         ImportFormatError: It is no SQLite file, it is damaged, or its write-ahead log is too large to copy.
@@ -46,9 +55,8 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
                 yield connection
             finally:
                 connection.close()
-        except sqlite3.Error as error:
-            raise ImportFormatError(f"it can't be read as SQLite: {error}.", where=str(path),
-                                    fix="Copy it again while nothing writes to it, with its -wal file.") from error  # fmt: skip
+        except (sqlite3.Error, OverflowError) as error:
+            raise ImportFormatError(f"{says}: {error}.", where=str(path), fix=fix) from error
 
 
 def _copied(path: Path, wal: Path, scratch: Path) -> Path:

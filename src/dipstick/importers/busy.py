@@ -115,6 +115,7 @@ class Device:
     bytes_b: Counter[str] = field(default_factory=Counter)
     copies: Counter[str] = field(default_factory=Counter)
     classes: tuple[Union, ...] = field(default_factory=lambda: tuple(Union() for _ in COLUMNS))
+    _merged: tuple[int, list[IntArray]] = field(default_factory=lambda: (-1, []))
 
     def add(self, kind: int, start: int, end: int) -> None:
         """Add one activity of a class."""
@@ -127,11 +128,13 @@ class Device:
 
     def layers(self) -> list[IntArray]:
         """Unions of the first class, the first two, ...: the differences of what they cover are exclusive."""
-        found, sofar = [], np.zeros((0, 2), np.int64)
-        for one in self.classes:
-            sofar = merge(np.concatenate([sofar, one.intervals()]))
-            found.append(sofar)
-        return found
+        if self._merged[0] != self.events:  # asked for by the extent, the windows and the facts
+            found, sofar = [], np.zeros((0, 2), np.int64)
+            for one in self.classes:
+                sofar = merge(np.concatenate([sofar, one.intervals()]))
+                found.append(sofar)
+            self._merged = self.events, found
+        return self._merged[1]
 
     def facts(self) -> dict[str, Any]:
         """Span, exact seconds of each class; they add up to ``busy_s``."""

@@ -185,14 +185,16 @@ def _import(
         for number, source in enumerate(sources[1:], start=2)
     ]
     writers = [first, *others]
-    witnesses = [Witness() for _ in sources]
+    witnesses = (
+        [Witness() for _ in sources] if len(sources) > 1 else None
+    )  # one file has nothing to line up with
     try:
         for view, (source, account, writer) in enumerate(
             zip(sources, accounts, writers, strict=True), start=1
         ):
             sink = Sink(
                 account,
-                _into(writer, account, witnesses[view - 1]),
+                _into(writer, account, witnesses[view - 1] if witnesses else None),
                 view=view,
                 progress=_told(source.path, progress),
             )
@@ -216,11 +218,14 @@ def _import(
     return Imported(folder, tuple(accounts), tuple(places), tuple(notes), dict(total))
 
 
-def _into(writer: RecordingWriter, account: Account, witness: Witness) -> Callable[[str, pl.DataFrame], None]:
+def _into(
+    writer: RecordingWriter, account: Account, witness: Witness | None
+) -> Callable[[str, pl.DataFrame], None]:
     """Append to a writer; relative times are moved to where a recording's times may lie."""
 
     def put(table: str, frame: pl.DataFrame) -> None:
-        witness.saw(table, frame)
+        if witness is not None:
+            witness.saw(table, frame)
         if account.clock == "relative":
             frame = frame.with_columns(
                 pl.col(c) + RELATIVE_BASE_NS for c in TIME_COLUMNS[table] if c in frame.columns

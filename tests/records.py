@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import polars as pl
 import pytest
 
 from dipstick.model import Overhead
@@ -23,8 +24,6 @@ from dipstick.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    import polars as pl
 
     from dipstick.model import IntArray, Note
     from dipstick.recording.reader import Recording
@@ -180,9 +179,10 @@ class MemoryRecording:
         """The same rows, lazily."""
         return self.table(name).lazy()
 
-    def has_values(self, name: str, column: str) -> bool:
-        """Whether any row has the column."""
-        return bool(self.table(name)[column].is_not_null().any())
+    def has_values(self, name: str, column: str, among: Sequence[str] = ()) -> bool:
+        """Whether any row has the column, or one of these values in it."""
+        cells = self.table(name)[column]
+        return bool((cells.cast(pl.String).is_in(among) if among else cells.is_not_null()).any())
 
     def has(self, name: str) -> bool:
         """Whether the table holds rows."""

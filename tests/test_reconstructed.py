@@ -10,7 +10,7 @@ import pytest
 import dipstick
 from dipstick.importers.files import import_files
 from dipstick.judgement import Check, Claim, Reason, Receipt, Verdict
-from dipstick.verdicts.reconstructed import HEADLINE, RECORDED, SAYS, marked_check, marked_claim, share
+from dipstick.verdicts.reconstructed import HEADLINE, RECORDED, SAYS, marked, share
 from dipstick.verdicts.sql import select
 from imported import T_S
 
@@ -27,7 +27,7 @@ RECEIPTS = (
 
 def test_a_verdict_on_reconstructed_spans_says_so() -> None:
     """In its sentence, in the receipts of its ranks, and with how many spans there are."""
-    found = marked_check(Check("phases", "?", YES, RECEIPTS), (2, 3))
+    found = marked(Check("phases", "?", YES, RECEIPTS), (2, 3))
     assert found.verdict.because == f"it is; {SAYS}"
     assert [receipt.origin for receipt in found.receipts] == [
         "reconstructed",
@@ -40,7 +40,7 @@ def test_a_verdict_on_reconstructed_spans_says_so() -> None:
 
 def test_a_claim_likewise() -> None:
     """The same sentence and count."""
-    found = marked_claim(Claim("x", "t", {}, YES, RECEIPTS), (3, 3))
+    found = marked(Claim("x", "t", {}, YES, RECEIPTS), (3, 3))
     assert found.verdict.because == f"it is; {SAYS}"
     assert len(found.receipts) == 4
 
@@ -49,7 +49,7 @@ def test_a_claim_likewise() -> None:
 def test_others_stay_as_they_are(verdict: Verdict, counts: tuple[int, int]) -> None:
     """Measured spans, and questions that stay open: nothing rests on anything."""
     check = Check("phases", "?", verdict, RECEIPTS)
-    assert marked_check(check, counts) is check
+    assert marked(check, counts) is check
 
 
 def judged(word: str, *queries: str, **more: object) -> Check:
@@ -63,7 +63,7 @@ def judged(word: str, *queries: str, **more: object) -> Check:
 def test_a_verdict_on_telemetry_alone_is_not_marked(table: str, word: str) -> None:
     """How full the memory is does not rest on spans, wherever those lie."""
     check = judged(word, select("MAX(value)", table, gpu=0))
-    assert marked_check(check, (3, 3)) is check
+    assert marked(check, (3, 3)) is check
 
 
 @pytest.mark.parametrize(
@@ -75,24 +75,24 @@ def test_a_verdict_on_telemetry_alone_is_not_marked(table: str, word: str) -> No
 )  # fmt: skip
 def test_what_is_derived_from_spans_is_marked(query: str) -> None:
     """Phases, dips (each lies in a phase), states (they know the ranks' waits); and what can't be told apart."""
-    assert marked_check(judged("yes", query), (3, 3)).verdict.because == f"it is; {SAYS}"
+    assert marked(judged("yes", query), (3, 3)).verdict.because == f"it is; {SAYS}"
 
 
 def test_one_receipt_of_spans_among_telemetry_is_enough() -> None:
     """The verdict needed both."""
     check = judged("yes", "SELECT MAX(mem_used_b) FROM gpu", "SELECT COUNT(*) FROM spans")
-    assert marked_check(check, (3, 3)).verdict.because.endswith(SAYS)
+    assert marked(check, (3, 3)).verdict.because.endswith(SAYS)
 
 
 def test_a_receipt_of_a_rank_is_one_of_spans() -> None:
     """Ranks are known by their spans only."""
-    assert marked_check(judged("yes", "SELECT 1 FROM gpu", rank=1), (3, 3)).verdict.because.endswith(SAYS)
+    assert marked(judged("yes", "SELECT 1 FROM gpu", rank=1), (3, 3)).verdict.because.endswith(SAYS)
 
 
 def test_a_verdict_on_code_alone_is_not_marked() -> None:
     """What a checkout shows has nothing to do with the run's spans."""
     claim = Claim("x", "t", {}, YES, (Receipt("code", "x", file="a.py", line=1, origin="static"),))
-    assert marked_claim(claim, (3, 3)) is claim
+    assert marked(claim, (3, 3)) is claim
 
 
 def test_the_headline_says_that_its_phases_are_reconstructed(tmp_path: Path) -> None:

@@ -331,6 +331,16 @@ def test_whether_a_column_was_recorded_is_known_without_loading_the_table(tmp_pa
         recording.has_values("spans", "nope")
 
 
+def test_whether_a_value_was_recorded_is_known_without_loading_the_table(tmp_path: Path) -> None:
+    """Any of those asked for is enough; a missing one is none of them."""
+    recording = record(tmp_path, spans=[span(1, 2, name="a", phase="reward"), span(2, 3, name="b")])
+
+    assert recording.has_values("spans", "name", ("x", "b"))
+    assert recording.has_values("spans", "phase", ("reward",))
+    assert not recording.has_values("spans", "phase", ("transfer", ""))
+    assert not recording.has_values("jobs", "job", ("a",))
+
+
 def test_a_damaged_part_has_no_values_and_is_noted(tmp_path: Path) -> None:
     """As when its table is loaded; a column of it that can be read counts."""
     damaged = damaged_recording(tmp_path)

@@ -141,10 +141,11 @@ class Recording:
         """Whether the table holds a row that can be used."""
         return bool(self._extents.get(table))
 
-    def has_values(self, table: str, column: str) -> bool:
-        """Whether any stored row has a value in the column; one column is read, nothing is cleaned or sorted."""
+    def has_values(self, table: str, column: str, among: Sequence[str] = ()) -> bool:
+        """Whether any stored row has a value in the column (one of ``among``); only the column is read, as it is stored."""
         _check_columns(table, [column])
-        some = pl.col(column).is_not_null().any().alias("some")
+        found = pl.col(column).cast(pl.String).is_in(among) if among else pl.col(column).is_not_null()
+        some = found.any().alias("some")
         sources = self._sources.get(table, [])
         return any(self._collect(source, lambda rows: rows.select(some))["some"].any() for source in sources)
 

@@ -92,6 +92,8 @@ def _sized(found: Copies) -> str:
 
 def found_in(evidence: Evidence) -> Copies:
     """The copies of the ranks that take part, inside the analysis window."""
+    if not any(evidence.recording.has_values("spans", told, (PHASE,)) for told in ("name", "phase")):
+        return Copies(0, 0, 0, 0.0)
     start, end = evidence.findings.window
     rows = evidence.recording.table("spans", columns=["rank", "t0_ns", "t1_ns", "phase", "name", "detail"])
     ranks = [int(t.rank) for t in evidence.findings.timelines]
@@ -135,9 +137,9 @@ def spent_s(timeline: RankTimeline, names: tuple[str, ...], start: IntArray, end
 
     Example: transfers on [1, 2) and [7, 9), intervals [0, 5) and [5, 10): 1 and 2.
     """
-    times = np.unique(np.concatenate([start, end]))
-    until = timeline.phase_ns_until(times)[:, [phases.CODE[name] for name in names]].sum(axis=1)
-    spent: FloatArray = (until[np.searchsorted(times, end)] - until[np.searchsorted(times, start)]) / 1e9
+    spent: FloatArray = (
+        timeline.phase_ns_in(start, end)[:, [phases.CODE[name] for name in names]].sum(axis=1) / 1e9
+    )
     return spent
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import polars as pl
 
@@ -13,6 +13,8 @@ from dipstick.judgement import Check, Claim, Receipt, Verdict
 if TYPE_CHECKING:
     from dipstick.model import Answer
     from dipstick.recording.reader import Recording
+
+Judged = TypeVar("Judged", Check, Claim)
 
 SAYS: Final = "rests on reconstructed spans"
 """Ends the sentence of every such verdict."""
@@ -26,34 +28,33 @@ RECORDED: Final = frozenset({
 _TABLE: Final = re.compile(r"(?i)\b(?:FROM|JOIN)\s+(\w+)")
 
 
+def is_any(recording: Recording) -> bool:
+    """Whether any span is; a day of spans is not loaded to find that none is."""
+    return recording.has_values("spans", "origin", (ORIGIN,))
+
+
 def share(recording: Recording) -> tuple[int, int]:
     """How many spans are reconstructed, of how many."""
-    spans = recording.table("spans")
+    spans = recording.table("spans", columns=["origin"])
     return spans.filter(pl.col("origin").cast(pl.String) == ORIGIN).height, spans.height
 
 
 def marked_answer(answer: Answer, recording: Recording) -> Answer:
     """The answer, marked where it names a phase and phases (not only steps) are reconstructed."""
+    if answer.longest_phase is None or not is_any(recording):
+        return answer
     rebuilt = (pl.col("origin").cast(pl.String) == ORIGIN) & (pl.col("name").cast(pl.String) != "step")
-    if answer.longest_phase is None or recording.table("spans").filter(rebuilt).is_empty():
+    if recording.table("spans", columns=["origin", "name"]).filter(rebuilt).is_empty():
         return answer
     return replace(answer, headline=f"{answer.headline} {HEADLINE}")
 
 
-def marked_check(check: Check, counts: tuple[int, int]) -> Check:
-    """The check, marked where spans are reconstructed and its verdict rests on spans."""
-    if not _rests(check, counts):
-        return check
-    receipts = (*map(_receipt, check.receipts), _count(counts))
-    return replace(check, verdict=_verdict(check.verdict), receipts=receipts)
-
-
-def marked_claim(claim: Claim, counts: tuple[int, int]) -> Claim:
-    """The claim, marked likewise."""
-    if not _rests(claim, counts):
-        return claim
-    receipts = (*map(_receipt, claim.receipts), _count(counts))
-    return replace(claim, verdict=_verdict(claim.verdict), receipts=receipts)
+def marked(judged: Judged, counts: tuple[int, int]) -> Judged:
+    """The check or claim, marked where spans are reconstructed and its verdict rests on spans."""
+    if not _rests(judged, counts):
+        return judged
+    receipts = (*map(_receipt, judged.receipts), _count(counts))
+    return replace(judged, verdict=_verdict(judged.verdict), receipts=receipts)
 
 
 def _rests(judged: Check | Claim, counts: tuple[int, int]) -> bool:

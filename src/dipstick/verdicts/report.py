@@ -22,7 +22,7 @@ from dipstick.verdicts import (
 from dipstick.verdicts.answer import answer
 from dipstick.verdicts.evidence import Evidence
 from dipstick.verdicts.missing import missing
-from dipstick.verdicts.reconstructed import marked_answer, marked_check, marked_claim, share
+from dipstick.verdicts.reconstructed import is_any, marked, marked_answer, share
 from dipstick.verdicts.repo import scan
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
     if not findings.gpus and not findings.timelines:
         raise _nothing(recording)
     evidence = Evidence(recording, findings, None if repo is None else scan(repo))
-    rebuilt = share(recording)
-    checks = tuple(marked_check(module.check(evidence), rebuilt) for module in CHECKS)
+    rebuilt = share(recording) if is_any(recording) else (0, 0)
+    checks = tuple(marked(module.check(evidence), rebuilt) for module in CHECKS)
     return Report(
         run=_run(recording, findings),
         answer=marked_answer(answer(evidence), recording),
@@ -69,7 +69,7 @@ def explain(recording: Recording, *, repo: str | Path | None = None, claims: Seq
         notes=(*findings.notes, *_notes(recording, findings)),
         tracks=_tracks(findings),
         checks=checks,
-        claims=tuple(marked_claim(claim, rebuilt) for claim in scorecard.judge(evidence, tuple(claims))),
+        claims=tuple(marked(claim, rebuilt) for claim in scorecard.judge(evidence, tuple(claims))),
     )
 
 

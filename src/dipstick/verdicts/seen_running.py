@@ -44,15 +44,12 @@ def seen_running(
     known = recording.table("processes").select(
         pl.col("host").cast(pl.String).fill_null(""), "pid", pl.col("role").cast(pl.String)
     )
-    roles: dict[tuple[str, int], str | None] = {(host, pid): role for host, pid, role in known.iter_rows()}
+    roles: dict[str, dict[int, str | None]] = {}
+    for host, pid, role in known.iter_rows():
+        roles.setdefault(host, {})[pid] = role
     nobody = seen.clear()
     return [
-        _busiest(
-            parts.get(where, nobody),
-            start,
-            end,
-            {pid: role for (host, pid), role in roles.items() if host == where[0]},
-        )
+        _busiest(parts.get(where, nobody), start, end, roles.get(where[0], {}))
         for where, start, end in around
     ]
 

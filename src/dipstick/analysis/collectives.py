@@ -25,7 +25,7 @@ import polars as pl
 from dipstick import phases
 from dipstick.analysis.kernel_collectives import KERNEL
 from dipstick.analysis.spans import of_ranks
-from dipstick.analysis.timeline import paint
+from dipstick.analysis.timeline import WAITS, paint
 from dipstick.analysis.waits import Meetings, late_because
 
 if TYPE_CHECKING:
@@ -196,15 +196,12 @@ def _painted(timeline: RankTimeline, start: IntArray, end: IntArray) -> tuple[Ra
 
 
 def _wait_ns(timeline: RankTimeline, start: IntArray, end: IntArray) -> IntArray:
-    times = np.unique(np.concatenate([start, end]))
-    until = timeline.phase_ns_until(times)[:, [phases.CODE[name] for name in phases.WAIT_PHASES]].sum(axis=1)
-    waits: IntArray = until[np.searchsorted(times, end)] - until[np.searchsorted(times, start)]
+    waits: IntArray = timeline.phase_ns_in(start, end)[:, WAITS].sum(axis=1)
     return waits
 
 
 def _waited_ns(timelines: Sequence[RankTimeline]) -> int:
-    codes = [phases.CODE[name] for name in phases.WAIT_PHASES]
-    return sum(int(t.seconds_ns()[codes].sum()) for t in timelines)
+    return sum(int(t.seconds_ns()[WAITS].sum()) for t in timelines)
 
 
 def device_waits(calls: Sequence[Calls]) -> tuple[DeviceWait, ...]:

@@ -265,9 +265,7 @@ def _phases_of(
     """Per dip the phase that fills most of it, and the lag to that phase's start; None where there is none."""
     if timeline is None or not len(found):
         return [None] * len(found), [None] * len(found)
-    times = merge_edges(found.start, found.end)
-    until = timeline.phase_ns_until(times)
-    spent = until[np.searchsorted(times, found.end)] - until[np.searchsorted(times, found.start)]
+    spent = timeline.phase_ns_in(found.start, found.end)
     code, lags = spent.argmax(axis=1), np.zeros(len(found))
     for wanted in np.unique(code):
         mine = code == wanted

@@ -85,6 +85,16 @@ class RankTimeline:
         until[np.arange(len(times)), self.code[piece]] += at - self.edges[piece]
         return until
 
+    def phase_ns_in(self, start: IntArray, end: IntArray) -> IntArray:
+        """Exclusive nanoseconds by phase in each of the intervals (ns), shape (len(start), phases).
+
+        Example: transfers on [1, 2) and [7, 9), intervals [0, 5) and [5, 10): 1 and 2 in the column of ``transfer``.
+        """
+        times = merge_edges(start, end)
+        until = self.phase_ns_until(times)
+        spent: IntArray = until[np.searchsorted(times, end)] - until[np.searchsorted(times, start)]
+        return spent
+
 
 def build(
     lanes: Iterable[Lane], whole: tuple[int, int], window: tuple[int, int] | None = None

@@ -14,7 +14,7 @@ import numpy as np
 
 from dipstick import phases
 from dipstick.analysis.abreast import abreast
-from dipstick.analysis.intervals import merge_edges, sample
+from dipstick.analysis.intervals import sample
 from dipstick.analysis.timeline import RankTimeline, paint
 from dipstick.model import WaitRow
 
@@ -131,18 +131,10 @@ def late_because(
     timelines: Sequence[RankTimeline], arrival: IntArray, last: IntArray, since: IntArray
 ) -> IntArray:
     """(K, R) phase in which the latest rank spent most more than the waiting rank, since the ranks last met."""
-    spent = np.stack([_between(t, since, arrival[:, column]) for column, t in enumerate(timelines)], axis=1)
+    spent = np.stack([t.phase_ns_in(since, arrival[:, column]) for column, t in enumerate(timelines)], axis=1)
     late = np.take_along_axis(spent, last[:, None, None], axis=1)
     excess: IntArray = (late - spent).argmax(axis=2)
     return excess
-
-
-def _between(timeline: RankTimeline, start: IntArray, end: IntArray) -> IntArray:
-    """(K, phases) exclusive nanoseconds between paired instants."""
-    times = merge_edges(start, end)
-    until = timeline.phase_ns_until(times)
-    result: IntArray = until[np.searchsorted(times, end)] - until[np.searchsorted(times, start)]
-    return result
 
 
 def paint_waits(timelines: Sequence[RankTimeline], meetings: Sequence[Meetings]) -> list[RankTimeline]:
@@ -206,7 +198,7 @@ def critical_path(timelines: Sequence[RankTimeline], meetings: Sequence[Meetings
     ends = [int(t.steps.t1.max()) if len(t.steps) else 0 for t in present]
     follow = np.append(last[order], int(np.argmax(ends)))
     cuts = np.concatenate([window[:1], release[order], window[1:]])
-    spent = np.stack([_between(t, cuts[:-1], cuts[1:]) for t in present], axis=1)
+    spent = np.stack([t.phase_ns_in(cuts[:-1], cuts[1:]) for t in present], axis=1)
     path: IntArray = spent[np.arange(len(follow)), follow].sum(axis=0)
     assert path.sum() == window[1] - window[0], "the critical path does not span the window"  # noqa: S101 - asserted promise
     return path

@@ -295,3 +295,15 @@ def test_without_counters_and_power_work_and_waiting_can_t_be_told_apart() -> No
 
     assert "can't be told without power or SM counters" in blind
     assert "can't be told without power or SM counters" in headline
+
+
+def test_power_that_never_shows_an_idle_gpu_is_not_called_missing() -> None:
+    """Waiting for peers all along at 118 W reads like light work: it was recorded, and tells nothing by itself."""
+    always = seen(memory(gpu=utilization([100.0] * 200, power_w=118.0)))
+
+    headline = answer(always).headline
+    assert (
+        "can't be told without SM counters: power was recorded, but no idle stretch to compare it with"
+        in headline
+    )
+    assert "without power" not in headline

@@ -14,6 +14,7 @@ from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts.bill import amount, gpu_seconds
 from dipstick.verdicts.check_stragglers import gather, straggler_rank
 from dipstick.verdicts.dips_are import Kind, dips_are
+from dipstick.verdicts.missing import untold_because
 from dipstick.verdicts.slow_workers import workers
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _hollow_clause(findings: Findings) -> str:
     if hollow >= WORTH_SAYING * busy:
         return f"{read} {100 * hollow / busy:z.0f} % did no work"
     if sum(s.seconds["unknown"] for s in used) >= MOST * busy:
-        return f"{read} how many were work and how many waiting can't be told without power or SM counters"
+        return f"{read} how many were work and how many waiting can't be told {untold_because(findings)}"
     return ""
 
 

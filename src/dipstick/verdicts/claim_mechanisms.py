@@ -19,6 +19,7 @@ from dipstick.verdicts.algebra import claim, measured, unconfirmed
 from dipstick.verdicts.bill import amount, gpu_columns, gpu_seconds, of_gpu
 from dipstick.verdicts.claims import claim_test
 from dipstick.verdicts.copies import WEAK, bytes_receipts, mostly, recorded, share_of_lost
+from dipstick.verdicts.missing import untold_because
 from dipstick.verdicts.sql import select, within
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def high_utilization_means_work(evidence: Evidence, *, hollow_below: float = 10.
     busy, hollow = sum(s.busy_s for s in used), sum(s.hollow_s for s in used)
     unknown = sum(s.seconds["unknown"] for s in used)
     if busy <= 0 or unknown > 0.1 * busy:
-        because = "work and waiting can't be told apart without power or SM counters"
+        because = f"work and waiting can't be told apart {untold_because(evidence.findings)}"
         return unconfirmed(Reason.SPINNING, because), ()
     share = 100 * hollow / busy
     because = f"{amount(hollow, busy)} of {amount(busy, busy)} GPU-seconds that read as busy ({share:z.0f} %) are waits or copies without SM work"

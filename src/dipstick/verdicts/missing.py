@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dipstick.model import Missing
 
 if TYPE_CHECKING:
@@ -18,6 +20,14 @@ COARSE_S = 2.0
 def missing(recording: Recording, findings: Findings) -> tuple[Missing, ...]:
     """Everything that kept a question open, most important first."""
     return (*_telemetry(findings), *_training(recording, findings), *_mechanism(recording))
+
+
+def untold_because(findings: Findings) -> str:
+    """Why work and waiting can't be told apart: power that never shows an idle GPU has nothing to be compared with."""
+    powers = (gpu.signals.polled["power_w"] for gpu in findings.gpus if gpu.used)
+    if any(np.isfinite(power).any() for power in powers):
+        return "without SM counters: power was recorded, but no idle stretch to compare it with"
+    return "without power or SM counters"
 
 
 def _telemetry(findings: Findings) -> Iterator[Missing]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from dipstick.importers import timings, training_keys
+from dipstick.importers.binding import Binding
+from dipstick.importers.timing_keys import TIMINGS
 from dipstick.importers.timings import LONGEST_S, LaidRows
 from dipstick.importers.training_keys import PROFILING, STEP_TIME
 
@@ -69,6 +71,7 @@ class TrainingRows:
         self._scalars: list[tuple[int | None, int | None, str, float]] = []
         self._spans: list[tuple[int, int, int, str, int | None, str, str | None]] = []
         self._laid = LaidRows(sink)
+        self._placed: set[str] = set()
         self._last: int | None = None
         self._last_ns: int | None = None
         self._last_step: int | None = None
@@ -105,8 +108,8 @@ class TrainingRows:
         seconds = next((values[key] for key in STEP_TIME if key in values), None)
         if seconds is not None and 0 < seconds < LONGEST_S and self._edges:
             self._step_edges(t_ns, step, seconds)
-        else:
-            self._laid.add(t_ns, step, values)
+        elif self._laid.add(t_ns, step, values):
+            self._placed |= values.keys() & TIMINGS.keys()
         self._last_ns = t_ns
 
     def _step_edges(self, t_ns: int, step: int | None, seconds: float) -> None:
@@ -126,12 +129,20 @@ class TrainingRows:
         """Write what is left, bind every key, and say what the spans rest on."""
         self._write()
         self._laid.close()
-        found = [timings.binding_of(key) or training_keys.binding_of(key) for key in self._keys]
+        found = [self._binding(key) for key in self._keys]
         self._sink.bind(*sorted(found, key=lambda binding: not binding.meaning.startswith("span")))
         if self._calls or self._steps:
             person = {"role": ["trainer"], "rank": [0], "source": ["log"]}
             self._sink.rows("processes", pl.DataFrame(person, schema_overrides={"rank": pl.Int32}))
         self._say()
+
+    def _binding(self, key: str) -> Binding:
+        """What the key became: a part of a step that was laid out nowhere is no span."""
+        if key in TIMINGS and key not in self._placed:
+            return Binding(
+                key, "scalar", "s", why="not laid out: step_time tells the steps, or rows have no times"
+            )
+        return timings.binding_of(key) or training_keys.binding_of(key)
 
     def _say(self) -> None:
         """What the reader must know of these spans."""

@@ -229,6 +229,9 @@ def test_without_gpus_the_bill_is_in_rank_seconds() -> None:
     evidence = evidence_of(without(healthy(3).recording(), "gpu", "gpu_counters", "processes"))
 
     assert "rank-seconds" in paid_most_for(evidence, phase="generate")[0].because
+    told = check_phases.check(evidence).verdict.because
+    assert "most rank-seconds go to" in told
+    assert "GPU" not in told
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dipstick.model import Answer, Breakdown
 from dipstick.phases import WAIT_PHASES
-from dipstick.verdicts.bill import amount, gpu_seconds
+from dipstick.verdicts.bill import amount, gpu_seconds, unit
 from dipstick.verdicts.check_stragglers import gather, straggler_rank
 from dipstick.verdicts.dips_are import Kind, dips_are
 from dipstick.verdicts.missing import untold_because
@@ -63,7 +63,7 @@ def _bill(evidence: Evidence, paid: str) -> str:
     findings = evidence.findings
     seconds = gpu_seconds(findings)
     everything = sum(seconds.values())
-    text = f"{amount(seconds[paid], everything)} of {amount(everything, everything)} {'GPU' if findings.gpus else 'rank'}-seconds"
+    text = f"{amount(seconds[paid], everything)} of {amount(everything, everything)} {unit(findings)}"
     wait = seconds.get("gather_wait", 0.0)
     if paid == "reward" and wait >= WORTH_SAYING * everything:
         text += f", and {amount(wait, everything)} more spent waiting for {_slower(evidence)}'s rewards"

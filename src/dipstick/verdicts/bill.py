@@ -29,6 +29,11 @@ def gpu_seconds(findings: Findings) -> dict[str, float]:
     return seconds
 
 
+def unit(findings: Findings) -> str:
+    """What the bill counts: seconds times GPUs, or times ranks where no GPU's telemetry was recorded."""
+    return "GPU-seconds" if findings.gpus else "rank-seconds"
+
+
 def amount(seconds: float, whole: float) -> str:
     """GPU-seconds in a sentence, as fine as the whole they are part of asks for: "0 of 0" answers nothing.
 

@@ -9,6 +9,7 @@ import numpy as np
 from dipstick.analysis.whatif_verdict import phase_dominates, split_half_noise
 from dipstick.judgement import Check, Receipt, Verdict
 from dipstick.verdicts.algebra import from_decision, unconfirmed
+from dipstick.verdicts.bill import unit
 from dipstick.verdicts.sql import select
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def check(evidence: Evidence) -> Check:
     share, paid = decision.effect, breakdown.paid_most_for
     because = (
         f"{path.longest} is {100 * share.value:z.0f} % of the critical path "
-        f"[{100 * share.low:z.0f}, {100 * share.high:z.0f}] over {path.steps} steps; most GPU-seconds go to {paid}"
+        f"[{100 * share.low:z.0f}, {100 * share.high:z.0f}] over {path.steps} steps; most {unit(evidence.findings)} go to {paid}"
     )
     verdict = from_decision(decision, because)
     if verdict.word == "yes" and paid != path.longest:

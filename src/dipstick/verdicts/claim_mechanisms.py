@@ -16,7 +16,7 @@ from dipstick.model import STATES
 from dipstick.phases import WAIT_PHASES
 from dipstick.verdicts import repo_facts
 from dipstick.verdicts.algebra import claim, measured, unconfirmed
-from dipstick.verdicts.bill import amount, gpu_columns, gpu_seconds, of_gpu
+from dipstick.verdicts.bill import amount, gpu_columns, gpu_seconds, of_gpu, unit
 from dipstick.verdicts.claims import claim_test
 from dipstick.verdicts.copies import WEAK, bytes_receipts, mostly, recorded, share_of_lost
 from dipstick.verdicts.missing import untold_because
@@ -117,7 +117,7 @@ def _gather_waits(evidence: Evidence) -> Judged:
         return unconfirmed(Reason.MISSING_SIGNAL, "no barrier that all ranks share was recorded"), ()
     bill = gpu_seconds(evidence.findings)
     seconds, everything = sum(bill.get(phase, 0.0) for phase in WAIT_PHASES), sum(bill.values())
-    because = f"ranks wait {seconds:z.0f} of {everything:z.0f} GPU-seconds for each other at collectives"
+    because = f"ranks wait {seconds:z.0f} of {everything:z.0f} {unit(evidence.findings)} for each other at collectives"
     receipts = tuple(
         Receipt("number", f"rank {w.rank} waited {w.seconds:z.1f} s at {w.barrier}, {w.count} times, peer in {w.because}", rank=w.rank,
                 value=w.seconds, unit="s", query=select("SUM(wait_s)", "waits", barrier=w.barrier, rank=w.rank, because=w.because))

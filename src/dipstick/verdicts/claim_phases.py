@@ -14,7 +14,7 @@ from dipstick.judgement import Reason, Receipt, Verdict
 from dipstick.phases import PHASES
 from dipstick.verdicts import check_stragglers
 from dipstick.verdicts.algebra import from_decision, measured, unconfirmed
-from dipstick.verdicts.bill import gpu_seconds, phase_receipts, step_receipts, utilization_receipts
+from dipstick.verdicts.bill import gpu_seconds, phase_receipts, step_receipts, unit, utilization_receipts
 from dipstick.verdicts.claims import claim_test
 from dipstick.verdicts.sql import select
 
@@ -64,8 +64,7 @@ def paid_most_for(evidence: Evidence, *, phase: str) -> Judged:
     if breakdown is None or breakdown.paid_most_for is None:
         return unconfirmed(*evidence.no_steps), ()
     seconds, most = gpu_seconds(evidence.findings), breakdown.paid_most_for
-    unit = "GPU-seconds" if evidence.findings.gpus else "rank-seconds"
-    because = f"{phase} takes {seconds.get(phase, 0.0):z.0f} of {sum(seconds.values()):z.0f} {unit}"
+    because = f"{phase} takes {seconds.get(phase, 0.0):z.0f} of {sum(seconds.values()):z.0f} {unit(evidence.findings)}"
     because += "" if phase == most else f", {most} takes {seconds[most]:z.0f}"
     receipts = [phase_receipts(evidence, name) for name in dict.fromkeys((phase, most))]
     verdict = Verdict("yes" if phase == most else "no", because, effect=seconds.get(phase, 0.0))

@@ -82,7 +82,7 @@ def test_longest_and_paid_for_can_differ_and_then_it_is_partial() -> None:
 
     assert found.verdict.word == "partially"
     assert found.verdict.because == (
-        "generate is 58 % of the critical path [58, 58] over 22 steps; most GPU-seconds go to reward"
+        "generate is 58 % of the critical path [58, 58] over 22 steps; most rank-seconds go to reward"
     )
 
 

@@ -1,7 +1,7 @@
 """The whole job on this machine: train for real, record it, explain it.
 
 Eight GRPO steps of SmolLM2-135M with vLLM's CPU build colocated, on two gloo ranks, each with its CHGNet worker, under
-`dipstick run`; then `dipstick explain` and report.html. Two minutes on two CPU cores, 10 GB of memory; GPUs are left
+`dipstick run`; then `dipstick explain` and report.html. 2-4 minutes on two CPU cores, 10 GB of memory; GPUs are left
 alone. The model (93 MB, 540 MB when converted) is fetched once. scripts/demo sets the machine up and calls this.
 """
 

@@ -460,6 +460,6 @@ def test_help_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     """Time, memory, download: before anybody starts it."""
     assert main(["demo", "--help"]) == 0
     out = capsys.readouterr().out
-    assert "Two minutes on two CPU cores, 10 GB of memory" in out
+    assert "2-4 minutes on two CPU cores, 10 GB of memory" in out
     assert "93 MB" in out
     assert isinstance(make_parser(COMMANDS, PROGRAM), argparse.ArgumentParser)
